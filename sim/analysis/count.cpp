@@ -82,6 +82,33 @@ void MagnitudeStatistics::merge(const MagnitudeStatistics& later) {
     sums += later.sums;
 }
 
+void ExactMagnitudes::merge(const ExactMagnitudes& other) {
+    rounded.merge(other.rounded);
+    absolute += other.absolute;
+    squares += other.squares;
+}
+
+void ExactMagnitudes::repeat(std::uint64_t times) {
+    rounded.histogram.repeat(times);
+    absolute = absolute.repeated(times);
+    squares = squares.repeated(times);
+}
+
+ExactMagnitudes ExactMagnitudes::scaled(int exponent) const {
+    const FloatEnvironment environment;
+    return {{rounded.histogram.scaled(exponent), std::ldexp(rounded.min_nonzero, exponent),
+             std::ldexp(rounded.max, exponent)},
+            absolute.scaled(exponent),
+            squares.scaled(2 * exponent)};
+}
+
+MagnitudeStatistics ExactMagnitudes::statistics() const {
+    const FloatEnvironment environment;
+    MagnitudeStatistics result = rounded;
+    result.sums = {absolute.value(), squares.value()};
+    return result;
+}
+
 /// Three ways to count: FP32 words by a kernel, types of up to 16 bits by code, all others number by number. Tables are
 /// only made when there is enough to count: a checkpoint may have thousands of tensors with a few numbers each.
 struct MagnitudeCounter::Tables {
@@ -159,7 +186,7 @@ struct MagnitudeCounter::Tables {
 
     std::unique_ptr<detail::FloatTables> floats;
     std::optional<Codes> codes;
-    MagnitudeStatistics one_by_one;
+    ExactMagnitudes all; ///< the sums of all blocks, and the rest of what was counted one by one
 
     /// The sums as the kernels compute them: in 16 lanes.
     MagnitudeSums add_one_by_one(DType dtype, std::span<const std::byte> block, std::size_t n);
@@ -177,8 +204,8 @@ MagnitudeSums MagnitudeCounter::Tables::add_one_by_one(DType dtype, std::span<co
     for (std::size_t i = 0; i < n; ++i) {
         const Unpacked x = unpack_number(dtype, packed_number(block, i, number_bits(dtype)));
         const double magnitude = magnitude_of(x);
-        one_by_one.histogram.add(x);
-        one_by_one.include(magnitude);
+        all.rounded.histogram.add(x);
+        all.rounded.include(magnitude);
         absolute[i % 16] += magnitude;
         squares[i % 16] += magnitude * magnitude;
     }
@@ -187,22 +214,23 @@ MagnitudeSums MagnitudeCounter::Tables::add_one_by_one(DType dtype, std::span<co
     return {absolute[0], squares[0]};
 }
 
-MagnitudeSums MagnitudeCounter::add(std::span<const std::byte> block) {
+void MagnitudeCounter::add(std::span<const std::byte> block) {
     const FloatEnvironment environment;
     constexpr std::size_t few = 1024; // fewer than pay for making and clearing the kernel's tables
     const std::size_t n = block.size() * 8 / static_cast<std::size_t>(number_bits(dtype_));
     if (tables_->codes) {
         tables_->codes->add(block, n);
-        return {};
+        return;
     }
-    if (info(dtype_).format != "fp32" || n < few) return tables_->add_one_by_one(dtype_, block, n);
+    if (info(dtype_).format != "fp32" || n < few) return tables_->all.add(tables_->add_one_by_one(dtype_, block, n));
     if (!tables_->floats) tables_->floats = std::make_unique<detail::FloatTables>();
-    return detail::count_words(*tables_->floats, block);
+    tables_->all.add(detail::count_words(*tables_->floats, block));
 }
 
-MagnitudeStatistics MagnitudeCounter::statistics(std::uint64_t repeats) const {
+ExactMagnitudes MagnitudeCounter::magnitudes(std::uint64_t repeats) const {
     const FloatEnvironment environment;
-    MagnitudeStatistics result = tables_->one_by_one;
+    ExactMagnitudes all = tables_->all;
+    MagnitudeStatistics& result = all.rounded;
     if (tables_->floats) {
         detail::FloatTables& tables = *tables_->floats;
         tables.flush();
@@ -212,7 +240,7 @@ MagnitudeStatistics MagnitudeCounter::statistics(std::uint64_t repeats) const {
             result.include(std::bit_cast<float>(tables.largest));
         }
     }
-    result.histogram.repeat(repeats);
+    all.repeat(repeats);
     if (tables_->codes)
         tables_->codes->for_each([&](std::size_t code, std::uint64_t listed) {
             const std::uint64_t times = listed * repeats;
@@ -220,15 +248,15 @@ MagnitudeStatistics MagnitudeCounter::statistics(std::uint64_t repeats) const {
             const double magnitude = magnitude_of(x);
             result.histogram.add(x, times);
             result.include(magnitude);
-            result.sums +=
-                {static_cast<double>(times) * magnitude, static_cast<double>(times) * (magnitude * magnitude)};
+            all.absolute.add(magnitude, times);
+            all.squares.add(magnitude * magnitude, times); // exact: at most 11 bits, squared
         });
-    return result;
+    return all;
 }
 
 void MagnitudeCounter::merge(const MagnitudeCounter& other) {
     if (tables_->codes) tables_->codes->merge(*other.tables_->codes);
-    tables_->one_by_one.merge(other.tables_->one_by_one);
+    tables_->all.merge(other.tables_->all);
     if (!other.tables_->floats) return;
     if (!tables_->floats) tables_->floats = std::make_unique<detail::FloatTables>();
     tables_->floats->merge(*other.tables_->floats);

@@ -1,6 +1,7 @@
 // Counts the elements of one tensor into an exact magnitude histogram; the common types at memory speed.
 #pragma once
 
+#include <ampscope/sim/analysis/exact_sum.h>
 #include <ampscope/sim/analysis/histogram.h>
 #include <ampscope/sim/io/dtype.h>
 
@@ -40,9 +41,8 @@ inline std::uint64_t bytes_of(DType dtype, std::uint64_t numbers) {
 
 /// Sums over the finite elements. Floating-point addition is not associative, so the order is fixed: within a block of
 /// sum_block numbers, number i belongs to partial sum i % 16, and the 16 are added pairwise (i and i + 8, then i and i
-/// + 4 ...); blocks, and then tensors, are added in order. Types of at most 16 bits are summed in ascending order of
-/// codes instead. If a tensor repeats its elements (torch's expand), the sums are over each element once, times the
-/// number of repeats.
+/// + 4 ...). The sums of a tensor's blocks are added exactly, and rounded once; elements of at most 16 bits are added
+/// so themselves. Sums of tensors are added in order.
 struct MagnitudeSums {
     double absolute = 0, squares = 0;
 
@@ -50,9 +50,6 @@ struct MagnitudeSums {
         absolute += other.absolute;
         squares += other.squares;
         return *this;
-    }
-    friend MagnitudeSums operator*(const MagnitudeSums& sums, double times) {
-        return {sums.absolute * times, sums.squares * times};
     }
 };
 inline constexpr std::size_t sum_block = 65536;
@@ -70,6 +67,25 @@ struct MagnitudeStatistics {
     void merge(const MagnitudeStatistics& later);
 };
 
+/// The statistics of a tensor, or of a part of it, before its sums are rounded.
+struct ExactMagnitudes {
+    MagnitudeStatistics rounded{}; ///< all but its sums, which are 0
+    ExactSum absolute{}, squares{};
+
+    void add(const MagnitudeSums& block) {
+        absolute.add(block.absolute);
+        squares.add(block.squares);
+    }
+    /// Adds those of another part.
+    void merge(const ExactMagnitudes& other);
+    /// As if every element occurred `times` times as often.
+    void repeat(std::uint64_t times);
+    /// The same of all elements times 2^exponent.
+    [[nodiscard]] ExactMagnitudes scaled(int exponent) const;
+    /// With its sums.
+    [[nodiscard]] MagnitudeStatistics statistics() const;
+};
+
 /// Counts numbers of one dtype. Not thread-safe: each thread has its own counter, and they are merged at the end.
 class MagnitudeCounter {
   public:
@@ -77,12 +93,12 @@ class MagnitudeCounter {
     ~MagnitudeCounter();
     MagnitudeCounter(MagnitudeCounter&&) noexcept;
 
-    /// Counts one block: whole packed elements, little-endian, at most sum_block numbers. Returns its sums; for types
-    /// of at most 16 bits these are zero, and statistics() computes them.
-    MagnitudeSums add(std::span<const std::byte> block);
-    /// The statistics of all that was added, with each element counted `repeats` times.
-    [[nodiscard]] MagnitudeStatistics statistics(std::uint64_t repeats = 1) const;
-    /// Adds another counter of the same dtype. This function and statistics() may reorder a const counter's contents.
+    /// Counts one block: whole packed elements, little-endian, at most sum_block numbers.
+    void add(std::span<const std::byte> block);
+    /// What was added, with each element counted `repeats` times.
+    [[nodiscard]] ExactMagnitudes magnitudes(std::uint64_t repeats = 1) const;
+    [[nodiscard]] MagnitudeStatistics statistics() const { return magnitudes().statistics(); }
+    /// Adds another counter of the same dtype. This function and magnitudes() may reorder a const counter's contents.
     void merge(const MagnitudeCounter& other);
 
   private:

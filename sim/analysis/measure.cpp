@@ -7,62 +7,57 @@
 
 namespace amp {
 
-MagnitudeStatistics measure(const TensorFile& file, std::size_t tensor, int threads, const Progress& progress) {
+namespace {
+
+ExactMagnitudes measure_stored(const TensorFile& file, std::size_t tensor, int threads, const Progress& progress) {
     const FloatEnvironment environment;
     const DistinctElements elements(file, tensor);
     const DType dtype = elements.tensors()[0].dtype;
-    MagnitudeSums sums;
-    BlockParts<MagnitudeSums> parts;
     const auto workers = detail::for_each_block<MagnitudeCounter>(
         elements, 0, bytes_of(dtype, sum_block), threads, progress,
         [&] { return std::make_unique<MagnitudeCounter>(dtype); },
-        [&](MagnitudeCounter& counter, std::uint64_t index, std::span<const std::byte> bytes) {
-            parts.add(index, counter.add(bytes));
-        },
-        [&] { parts.take([&](const MagnitudeSums& part) { sums += part; }); });
-
+        [&](MagnitudeCounter& counter, std::uint64_t, std::span<const std::byte> bytes) { counter.add(bytes); });
     if (workers.empty()) return {};
     for (std::size_t i = 1; i < workers.size(); ++i) workers.front()->merge(*workers[i]);
-    MagnitudeStatistics result = workers.front()->statistics(elements.repeats());
-    result.sums += sums * static_cast<double>(elements.repeats());
-    return result;
+    return workers.front()->magnitudes(elements.repeats());
+}
+
+} // namespace
+
+MagnitudeStatistics measure(const TensorFile& file, std::size_t tensor, int threads, const Progress& progress) {
+    return measure_stored(file, tensor, threads, progress).statistics();
 }
 
 MagnitudeStatistics measure_divided(const TensorFile& file, std::size_t tensor, double recorded_scale, int threads,
                                     const Progress& progress) {
+    return measure_exactly(file, tensor, recorded_scale, threads, progress).statistics();
+}
+
+ExactMagnitudes measure_exactly(const TensorFile& file, std::size_t tensor, double recorded_scale, int threads,
+                                const Progress& progress) {
     const FloatEnvironment environment;
-    if (const std::optional<int> k = exact_log2(recorded_scale)) {
-        const MagnitudeStatistics stored = measure(file, tensor, threads, progress);
-        return {stored.histogram.scaled(-*k),
-                std::ldexp(stored.min_nonzero, -*k),
-                std::ldexp(stored.max, -*k),
-                {std::ldexp(stored.sums.absolute, -*k), std::ldexp(stored.sums.squares, -2 * *k)}};
-    }
+    if (const std::optional<int> k = exact_log2(recorded_scale))
+        return measure_stored(file, tensor, threads, progress).scaled(-*k);
     const DistinctElements elements(file, tensor);
     const DType dtype = elements.tensors()[0].dtype;
-    MagnitudeSums sums;
-    BlockParts<MagnitudeSums> parts;
-    const auto workers = detail::for_each_block<MagnitudeStatistics>(
-        elements, 0, bytes_of(dtype, sum_block), threads, progress,
-        [] { return std::make_unique<MagnitudeStatistics>(); },
-        [&](MagnitudeStatistics& statistics, std::uint64_t index, std::span<const std::byte> bytes) {
+    const auto workers = detail::for_each_block<ExactMagnitudes>(
+        elements, 0, bytes_of(dtype, sum_block), threads, progress, [] { return std::make_unique<ExactMagnitudes>(); },
+        [&](ExactMagnitudes& all, std::uint64_t, std::span<const std::byte> bytes) {
             MagnitudeSums part;
             for_each_number(dtype, bytes, [&](std::size_t, std::uint64_t bits) {
                 const Unpacked x = unpack_number(dtype, bits);
                 const Unpacked y = x.kind == Kind::finite ? scaled(x, 1, recorded_scale) : x;
-                statistics.histogram.add(y);
+                all.rounded.histogram.add(y);
                 if (y.kind != Kind::finite) return;
                 const double magnitude = std::ldexp(static_cast<double>(y.significand), y.exponent);
-                statistics.include(magnitude);
+                all.rounded.include(magnitude);
                 part += {magnitude, magnitude * magnitude};
             });
-            parts.add(index, part);
-        },
-        [&] { parts.take([&](const MagnitudeSums& part) { sums += part; }); });
-    MagnitudeStatistics result;
+            all.add(part);
+        });
+    ExactMagnitudes result;
     for (const auto& worker : workers) result.merge(*worker);
-    result.histogram.repeat(elements.repeats());
-    result.sums += sums * static_cast<double>(elements.repeats());
+    result.repeat(elements.repeats());
     return result;
 }
 

@@ -17,6 +17,11 @@ MagnitudeStatistics measure(const TensorFile& file, std::size_t tensor, int thre
 MagnitudeStatistics measure_divided(const TensorFile& file, std::size_t tensor, double recorded_scale, int threads,
                                     const Progress& progress = {});
 
+/// The same with its sums unrounded, so that those of parts of a tensor can be merged. Parts begin at whole blocks of
+/// sum_block numbers.
+ExactMagnitudes measure_exactly(const TensorFile& file, std::size_t tensor, double recorded_scale, int threads,
+                                const Progress& progress = {});
+
 /// The fine histogram of |x / recorded_scale|, for casts that depend on more than the classes of magnitudes.
 FineHistogram measure_fine(const TensorFile& file, std::size_t tensor, double recorded_scale, const FineNeeds& needs,
                            int threads, const Progress& progress = {});

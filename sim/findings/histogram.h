@@ -62,6 +62,25 @@ struct HistogramOptions {
     [[nodiscard]] bool selects(const std::string& name, const std::optional<std::int64_t>& step) const;
 };
 
+/// A tensor's place among those of a recording that is shared out and, if it is split, which part of it was counted.
+struct ShardedTensor {
+    std::uint64_t index = 0;          ///< position in the recording
+    std::uint64_t begin = 0, end = 0; ///< the elements that were counted
+    std::uint64_t elements = 0;       ///< how many it has
+    ExactSum absolute{}, squares{};   ///< the sums of a part, unrounded
+    std::string backward{};           ///< format in which the run's backward computes gradients; empty: not known
+
+    [[nodiscard]] bool is_part() const { return begin != 0 || end != elements; }
+};
+
+/// Which shards of a recording were counted.
+struct CountedShards {
+    std::vector<std::uint64_t> numbers{};        ///< from 1, ascending
+    std::uint64_t of = 1;                        ///< how many there are
+    std::string recording{};                     ///< a fingerprint of all that is to be counted
+    std::map<std::string, std::string> failed{}; ///< files of which nothing may be counted, and why
+};
+
 /// One tensor, or several merged. Magnitudes are those of the recorded values divided by the recorded loss scale.
 struct HistogramEntry {
     std::string file, name, layer;
@@ -79,11 +98,12 @@ struct HistogramEntry {
     /// By format name and scale: counts that do not follow from histograms, and the errors asked for.
     std::map<std::pair<std::string, double>, CastCounts> own;
     std::map<std::pair<std::string, double>, CastError> errors;
-    BlockStatistics blocks;            ///< blocks of the elements as recorded; block scales cancel a loss scale
-    std::vector<CastCounts> unscaled;  ///< counts at scale 1, one for each of the options' formats
-    std::vector<RecipeEffect> recipes; ///< one for each of the options' recipes
-    Censoring censoring;               ///< what the records of gradients hide; nothing for other tensors
-    std::vector<FormatFit> fits;       ///< how each of these formats holds the tensors; empty for gradients
+    BlockStatistics blocks;               ///< blocks of the elements as recorded; block scales cancel a loss scale
+    std::vector<CastCounts> unscaled;     ///< counts at scale 1, one for each of the options' formats
+    std::vector<RecipeEffect> recipes;    ///< one for each of the options' recipes
+    Censoring censoring;                  ///< what the records of gradients hide; nothing for other tensors
+    std::vector<FormatFit> fits;          ///< how each of these formats holds the tensors; empty for gradients
+    std::optional<ShardedTensor> shard{}; ///< for findings of shards
 
     /// Whether a loss scale multiplies all of it.
     [[nodiscard]] bool is_gradient() const { return kinds.within(gradient_kinds); }
@@ -123,15 +143,25 @@ struct GateResult {
     [[nodiscard]] bool empty() const { return gate.denominator != Denominator::none && whole == 0; }
 };
 
+/// A report to read: a file, or a text of that name.
+struct ReportSource {
+    ReportSource(std::filesystem::path file) : name(std::move(file)) {}
+    ReportSource(std::filesystem::path of, std::string content) : name(std::move(of)), text(std::move(content)) {}
+
+    std::filesystem::path name;
+    std::optional<std::string> text{};
+};
+
 /// The result of counting recorded gradients.
 struct HistogramFindings {
-    std::vector<HistogramEntry> tensors; ///< in the order of the recording
-    std::vector<HistogramEntry> groups;  ///< groups in order of appearance; empty for Grouping::tensor
-    std::vector<KindFindings> kinds;     ///< in the order of kind_groups; without tensors one that is empty
-    HistogramEntry total;                ///< all selected tensors merged
-    KindSet other_kinds = {};            ///< kinds of other tensors of the recording
-    std::vector<GateResult> gates;       ///< in the order of the options
-    std::vector<std::string> errors;     ///< files that cannot be read; nothing in them is counted
+    std::vector<HistogramEntry> tensors;   ///< in the order of the recording
+    std::vector<HistogramEntry> groups;    ///< groups in order of appearance; empty for Grouping::tensor
+    std::vector<KindFindings> kinds;       ///< in the order of kind_groups; without tensors one that is empty
+    HistogramEntry total;                  ///< all selected tensors merged
+    KindSet other_kinds = {};              ///< kinds of other tensors of the recording
+    std::vector<GateResult> gates;         ///< in the order of the options
+    std::optional<CountedShards> shards{}; ///< none: everything was counted
+    std::vector<std::string> errors;       ///< files that cannot be read; nothing in them is counted
     std::vector<std::string> warnings;
 };
 
@@ -146,10 +176,16 @@ HistogramFindings histogram_findings(const std::vector<std::filesystem::path>& p
                                      const Watch& watch = {});
 
 /// Computes the same from JSON reports of amp-histogram (see histogram_report.h) that were counted with the same
-/// options. A tensor in several reports counts once. The result does not depend on the order of the reports.
+/// options. A tensor in several reports counts once; reports of shards (histogram_shards.h) become one of the whole
+/// recording, and what is missing or doubled among them is an error. The result does not depend on the order of the
+/// reports.
 /// Progress is reported in bytes.
 HistogramFindings merged_histogram_findings(const std::vector<std::filesystem::path>& reports,
                                             const HistogramOptions& options, const Watch& watch = {});
+
+/// The same for reports that need not be files.
+HistogramFindings merge_histogram_reports(const std::vector<ReportSource>& reports, const HistogramOptions& options,
+                                          const Watch& watch = {});
 
 /// Counts at 2^log2_scale from the histograms: exact; under stochastic rounding the worst that random bits can do.
 ClassCounts classes_at(const HistogramEntry& entry, const FormatSpec& format, int log2_scale,

@@ -26,8 +26,9 @@ std::string group_name(const HistogramEntry& entry, Grouping by) {
     return entry.name;
 }
 
-/// Adds `other` to `sum`: histograms, extremes, own counts. A dtype or recorded scale that differs becomes unknown.
-void merge_into(HistogramEntry& sum, const HistogramEntry& other, const HistogramOptions& options) {
+} // namespace
+
+void detail::merge_into(HistogramEntry& sum, const HistogramEntry& other, const HistogramOptions& options) {
     if (sum.tensors == 0) {
         sum.dtype = other.dtype;
         sum.recorded_scale = other.recorded_scale;
@@ -50,6 +51,10 @@ void merge_into(HistogramEntry& sum, const HistogramEntry& other, const Histogra
     sum.recipes.resize(options.recipes.size());
     for (std::size_t i = 0; i < sum.recipes.size(); ++i) sum.recipes[i].merge(other.recipes[i], options.worst_blocks);
 }
+
+namespace {
+
+using detail::merge_into;
 
 std::string_view group_named(const HistogramEntry& tensor) {
     return std::ranges::find_if(kind_groups, [&](const KindGroup& g) { return tensor.kinds.within(g.kinds); })->name;
@@ -269,6 +274,7 @@ void detail::summarize(HistogramFindings& findings, const std::vector<std::files
                                        options.rule(), options.recommendation, {}, kind.total.censoring);
         kind.advice = histogram_advice(kind, findings.tensors, options);
     }
+    if (findings.shards) return; // gates, and a selection of nothing, are for the whole
     if (!findings.tensors.empty()) {
         for (const Gate& gate : options.gates) findings.gates.push_back(judge(gate, findings.total, options));
     } else if (findings.errors.empty()) {

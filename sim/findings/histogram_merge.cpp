@@ -1,4 +1,5 @@
 // Merges reports of amp-histogram; the result does not depend on their order.
+#include <ampscope/sim/findings/detail/histogram_join.h>
 #include <ampscope/sim/findings/detail/histogram_summary.h>
 #include <ampscope/sim/findings/histogram_report.h>
 #include <ampscope/sim/io/failure.h>
@@ -7,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -80,28 +82,61 @@ void keep_distinct(std::vector<Reported> all, const HistogramOptions& options, H
 
 } // namespace
 
+namespace {
+
+/// Reads the reports. Those of shards become one, of the whole recording, in the place of the first of them.
+std::vector<detail::NamedReport> read_reports(const std::vector<ReportSource>& sources, const HistogramOptions& options,
+                                              const Progress& progress, HistogramFindings& findings) {
+    std::vector<detail::NamedReport> reports;
+    std::map<std::pair<std::string, std::uint64_t>, std::vector<detail::NamedReport>> shards;
+    for (const ReportSource& source : sources) {
+        try {
+            detail::NamedReport read{source.name, read_histogram_report(source, options)};
+            if (const auto& counted = read.report.shards)
+                shards[{counted->recording, counted->of}].push_back(std::move(read));
+            else reports.push_back(std::move(read));
+        } catch (const std::exception&) { // other exceptions of a watch end the work
+            findings.errors.push_back(failure_text(source.name));
+        }
+        if (progress && !source.text) progress(file_bytes(source.name));
+    }
+    for (auto& [recording, parts] : shards) {
+        const std::filesystem::path first = parts.front().path;
+        reports.push_back({first, detail::join_shards(std::move(parts), options, findings.errors)});
+        findings.other_kinds |= reports.back().report.other_kinds;
+        std::ranges::copy(reports.back().report.warnings, std::back_inserter(findings.warnings));
+    }
+    std::ranges::stable_sort(reports, {}, &detail::NamedReport::path);
+    return reports;
+}
+
+} // namespace
+
 HistogramFindings merged_histogram_findings(const std::vector<std::filesystem::path>& reports,
                                             const HistogramOptions& options, const Watch& watch) {
+    return merge_histogram_reports({reports.begin(), reports.end()}, options, watch);
+}
+
+HistogramFindings merge_histogram_reports(const std::vector<ReportSource>& sources, const HistogramOptions& options,
+                                          const Watch& watch) {
     HistogramFindings findings;
-    std::vector<std::filesystem::path> paths = reports;
-    std::ranges::sort(paths);
+    std::vector<ReportSource> sorted = sources;
+    std::ranges::sort(sorted, {}, &ReportSource::name);
     std::uint64_t bytes = 0;
-    for (const std::filesystem::path& file : paths) bytes += file_bytes(file);
+    for (const ReportSource& source : sorted) bytes += source.text ? 0 : file_bytes(source.name);
     const Progress progress = begin(watch, bytes);
+    std::vector<std::filesystem::path> paths;
     std::vector<Reported> all;
-    for (std::size_t report = 0; report < paths.size(); ++report) {
-        try {
-            std::size_t place = 0;
-            for (HistogramEntry& entry : read_histogram_report(paths[report], options)) {
-                ++place;
-                const bool wanted = entry.kinds.within(options.kinds.value_or(every_kind));
-                if (!wanted) findings.other_kinds |= entry.kinds;
-                if (wanted && options.selects(entry.name, entry.step)) all.push_back({std::move(entry), report, place});
-            }
-        } catch (const std::exception&) { // other exceptions of a watch end the work
-            findings.errors.push_back(failure_text(paths[report]));
+    for (detail::NamedReport& named : read_reports(sorted, options, progress, findings)) {
+        std::size_t place = 0;
+        for (HistogramEntry& entry : named.report.tensors) {
+            ++place;
+            const bool wanted = entry.kinds.within(options.kinds.value_or(every_kind));
+            if (!wanted) findings.other_kinds |= entry.kinds;
+            if (wanted && options.selects(entry.name, entry.step))
+                all.push_back({std::move(entry), paths.size(), place});
         }
-        if (progress) progress(file_bytes(paths[report]));
+        paths.push_back(std::move(named.path));
     }
     check_delayed(all, paths, options);
     std::vector<std::uint64_t> repeated(paths.size());
@@ -110,7 +145,9 @@ HistogramFindings merged_histogram_findings(const std::vector<std::filesystem::p
         if (repeated[report] > 0)
             findings.warnings.push_back(fmt::format("{}: {} of its tensors are in another report, too; counted once",
                                                     paths[report].string(), repeated[report]));
-    detail::summarize(findings, reports, options);
+    std::vector<std::filesystem::path> names;
+    for (const ReportSource& source : sources) names.push_back(source.name);
+    detail::summarize(findings, names, options);
     return findings;
 }
 

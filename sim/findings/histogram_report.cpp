@@ -78,6 +78,18 @@ Json scale_json(const HistogramEntry& entry, const FormatSpec& format, const Sca
     return json;
 }
 
+Json shard_json(const ShardedTensor& shard) {
+    Json json = {{"index", shard.index}};
+    if (!shard.is_part()) return json;
+    json.update({{"begin", shard.begin},
+                 {"end", shard.end},
+                 {"elements", shard.elements},
+                 {"sum_absolute", shard.absolute.text()},
+                 {"sum_squares", shard.squares.text()},
+                 {"backward", shard.backward}});
+    return json;
+}
+
 Json counts_json(const ClassCounts& counts) {
     return {{"underflow", counts.underflow},
             {"subnormal", counts.subnormal},
@@ -167,7 +179,20 @@ Json tensor_json(const HistogramEntry& entry, const HistogramOptions& options) {
                  {"kind", names_of(entry.kinds)}};
     add_counts(json, entry, options);
     json["layer"] = printable(entry.layer);
+    if (entry.shard) json["shard"] = shard_json(*entry.shard);
     return json;
+}
+
+Json shards_json(const HistogramFindings& findings) {
+    const CountedShards& shards = *findings.shards;
+    Json failed = Json::object(), warnings = Json::array();
+    for (const std::string& warning : findings.warnings) warnings.push_back(printable(warning));
+    for (const auto& [file, error] : shards.failed) failed[printable(file)] = printable(error);
+    return {{"numbers", shards.numbers},
+            {"of", shards.of},
+            {"recording", shards.recording},
+            {"failed", failed},
+            {"warnings", warnings}};
 }
 
 Json counting_json(const HistogramOptions& options) {

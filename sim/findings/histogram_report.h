@@ -23,8 +23,20 @@ nlohmann::ordered_json gate_json(const GateResult& result);
 /// The options that determine the counts: only reports that agree in them are merged.
 nlohmann::ordered_json counting_json(const HistogramOptions& options);
 
-/// The tensors of a report written with the same counting options; HistogramEntry::unscaled is not filled. Throws
-/// FileError for any other content, since reports may come from anywhere.
-std::vector<HistogramEntry> read_histogram_report(const std::filesystem::path& path, const HistogramOptions& options);
+/// Which shards were counted, and the warnings about them.
+nlohmann::ordered_json shards_json(const HistogramFindings& findings);
+
+/// What a report says that merging takes.
+struct HistogramReport {
+    std::vector<HistogramEntry> tensors;   ///< without HistogramEntry::unscaled
+    std::optional<CountedShards> shards{}; ///< none: it is of a whole recording
+    std::vector<std::string> errors{};     ///< of shards: what could not be read
+    std::vector<std::string> warnings{};   ///< of shards
+    KindSet other_kinds = {};              ///< of shards: kinds of tensors that were not counted
+};
+
+/// Reads a report written with the same counting options. Throws FileError for any other content, since reports may
+/// come from anywhere.
+HistogramReport read_histogram_report(const ReportSource& source, const HistogramOptions& options);
 
 } // namespace amp

@@ -172,9 +172,39 @@ void parse_counts_at_scales(const Json& formats, const HistogramOptions& options
         }
 }
 
+ShardedTensor parse_shard(const Json& json, const HistogramEntry& entry) {
+    ShardedTensor shard{.index = count_at(json, "index")};
+    if (!json.contains("begin")) return shard;
+    shard.begin = count_at(json, "begin");
+    shard.end = count_at(json, "end");
+    shard.elements = count_at(json, "elements");
+    const auto absolute = ExactSum::read(json.at("sum_absolute").get<std::string>()),
+               squares = ExactSum::read(json.at("sum_squares").get<std::string>());
+    const std::uint64_t counted = entry.magnitudes.histogram.count(), size = shard.end - shard.begin;
+    if (shard.begin >= shard.end || shard.end > shard.elements || !absolute || !squares ||
+        (counted != size && counted != 2 * size)) // complex elements have two numbers
+        throw std::invalid_argument("a part of a tensor contradicts its state");
+    shard.absolute = *absolute;
+    shard.squares = *squares;
+    shard.backward = json.at("backward").get<std::string>();
+    return shard;
+}
+
+CountedShards parse_shards(const Json& json) {
+    CountedShards shards{.numbers = wholes(json.at("numbers")),
+                         .of = count_at(json, "of"),
+                         .recording = json.at("recording").get<std::string>()};
+    for (const auto& [file, error] : json.at("failed").items()) shards.failed[file] = error.get<std::string>();
+    if (!std::ranges::is_sorted(shards.numbers, std::ranges::less_equal()) ||
+        (!shards.numbers.empty() && (shards.numbers.front() < 1 || shards.numbers.back() > shards.of)))
+        throw std::invalid_argument("the numbers of its shards contradict each other");
+    return shards;
+}
+
 HistogramEntry parse_tensor(const Json& json, const HistogramOptions& options) {
     HistogramEntry entry = parse_identity(json);
     parse_magnitudes(json, entry);
+    if (const auto shard = json.find("shard"); shard != json.end()) entry.shard = parse_shard(*shard, entry);
     entry.fine = parse_fine(json.at("state"), entry.magnitudes.histogram, options.fine_needs());
     parse_counts_at_scales(json.at("formats"), options, entry);
     if (options.block != 0) entry.blocks = parse_blocks(json.at("blocks"));
@@ -207,9 +237,10 @@ std::int64_t version_of(const Json& report) {
 
 } // namespace
 
-std::vector<HistogramEntry> read_histogram_report(const std::filesystem::path& path, const HistogramOptions& options) {
+HistogramReport read_histogram_report(const ReportSource& source, const HistogramOptions& options) {
     constexpr std::size_t most_rows = 4'000'000; // limit for all histograms together: about 1 GB
-    std::vector<HistogramEntry> entries;
+    HistogramReport result;
+    std::vector<HistogramEntry>& entries = result.tensors;
     std::size_t rows = 0;
     std::string place;
     const auto take = [&](std::string_view array, const Json& element, const Json& before) {
@@ -222,7 +253,8 @@ std::vector<HistogramEntry> read_histogram_report(const std::filesystem::path& p
         place.clear();
     };
     try {
-        const Json report = read_json_elements(path, take);
+        const Json report =
+            source.text ? read_json_elements(source.name, *source.text, take) : read_json_elements(source.name, take);
         const std::int64_t version = version_of(report);
         check_counting(report, options);
         if (!report.contains("tensors")) throw std::invalid_argument("it has no tensors");
@@ -231,13 +263,21 @@ std::vector<HistogramEntry> read_histogram_report(const std::filesystem::path& p
             if (!entry.censoring.below_log2) entry.censoring = censoring_by_dtype(entry);
             entry.censoring.terms = entry.kinds.has(TensorKind::activation_gradient);
         }
-        return entries;
+        if (!report.contains("shards")) return result;
+        result.shards = parse_shards(report.at("shards"));
+        for (const HistogramEntry& entry : entries)
+            if (!entry.shard) throw std::invalid_argument("a tensor of its shards has no place among them");
+        result.errors = report.at("errors").get<std::vector<std::string>>();
+        result.warnings = report.at("shards").at("warnings").get<std::vector<std::string>>();
+        for (const Json& kind : report.at("other_kinds"))
+            result.other_kinds |= {parse_kind(kind.get<std::string>(), version)};
+        return result;
     } catch (const FileError&) {
         throw;
     } catch (const std::bad_alloc&) { // not a fault of the file
         throw;
     } catch (const std::exception& error) {
-        throw FileError(path, place + "cannot merge: " + words_of(error));
+        throw FileError(source.name, place + "cannot merge: " + words_of(error));
     }
 }
 

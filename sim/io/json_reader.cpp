@@ -263,14 +263,15 @@ Json read_json_object(const std::filesystem::path& file) {
     return json;
 }
 
-Json read_json_elements(const std::filesystem::path& file, const JsonElementSink& sink) {
-    TextFile text(file, Pipe::accepted);
-    text.allow(longest_json);
-    std::istream in(&text);
-    Builder builder([&] { return text.position(); });
+namespace {
+
+/// `between` is called after each element, `position` tells how many bytes were read.
+Json read_elements(const std::filesystem::path& file, std::istream& in, const JsonElementSink& sink,
+                   const std::function<std::uint64_t()>& position, const std::function<void()>& between) {
+    Builder builder(position);
     builder.element = [&](std::string_view array, const Json& element) {
         sink(array, element, builder.root);
-        text.allow(longest_json);
+        between();
     };
     try {
         Json::sax_parse(in, &builder);
@@ -278,6 +279,22 @@ Json read_json_elements(const std::filesystem::path& file, const JsonElementSink
         throw FileError(file, fault.what());
     }
     return std::move(builder.root);
+}
+
+} // namespace
+
+Json read_json_elements(const std::filesystem::path& file, const JsonElementSink& sink) {
+    TextFile text(file, Pipe::accepted);
+    text.allow(longest_json);
+    std::istream in(&text);
+    return read_elements(
+        file, in, sink, [&] { return text.position(); }, [&] { text.allow(longest_json); });
+}
+
+Json read_json_elements(const std::filesystem::path& name, const std::string& text, const JsonElementSink& sink) {
+    std::istringstream in(text);
+    return read_elements(
+        name, in, sink, [&] { return static_cast<std::uint64_t>(in.tellg()); }, [] {});
 }
 
 std::string words_of(const std::exception& error) {

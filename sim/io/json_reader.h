@@ -49,6 +49,10 @@ using JsonElementSink = std::function<void(std::string_view array, const nlohman
 /// `sink` throws.
 nlohmann::ordered_json read_json_elements(const std::filesystem::path& file, const JsonElementSink& sink);
 
+/// The same for a text; `name` stands for a file in errors.
+nlohmann::ordered_json read_json_elements(const std::filesystem::path& name, const std::string& text,
+                                          const JsonElementSink& sink);
+
 /// The message of an exception, without the label in brackets with which nlohmann's messages begin.
 std::string words_of(const std::exception& error);
 

@@ -59,6 +59,29 @@ class RandomAccessStream : public ByteStream {
     std::uint64_t offset_ = 0;
 };
 
+/// A part of another stream, what comes before which is read and dropped.
+class RangeOfStream : public ByteStream {
+  public:
+    RangeOfStream(std::unique_ptr<ByteStream> whole, std::uint64_t skipped, std::uint64_t bytes)
+        : whole_(std::move(whole)), skipped_(skipped), left_(bytes) {}
+
+    std::size_t read(std::span<std::byte> out) override {
+        constexpr std::uint64_t piece = 1 << 18;
+        for (std::vector<std::byte> dropped; skipped_ > 0; skipped_ -= dropped.size()) {
+            dropped.resize(std::min(skipped_, piece));
+            dropped.resize(whole_->read(dropped));
+            if (dropped.empty()) return 0;
+        }
+        const std::size_t n = whole_->read(out.first(std::min<std::uint64_t>(out.size(), left_)));
+        left_ -= n;
+        return n;
+    }
+
+  private:
+    std::unique_ptr<ByteStream> whole_;
+    std::uint64_t skipped_, left_;
+};
+
 } // namespace
 
 FileError::FileError(const std::filesystem::path& file, const std::string& what)
@@ -121,6 +144,23 @@ DistinctElements::DistinctElements(const TensorFile& file, std::size_t tensor)
                         .count = count,
                         .bytes = all.bytes / repeats_,
                         .storage_order = true});
+}
+
+TensorRange::TensorRange(const TensorFile& file, std::size_t tensor, std::uint64_t begin, std::uint64_t end)
+    : TensorFile(file.path()), file_(file), tensor_(tensor) {
+    const TensorEntry& whole = file.tensors()[tensor];
+    const auto bits = static_cast<std::uint64_t>(info(whole.dtype).bits);
+    first_byte_ = begin * bits / 8;
+    tensors_.push_back({.name = whole.name,
+                        .dtype = whole.dtype,
+                        .shape = {end - begin},
+                        .count = end - begin,
+                        .bytes = end * bits / 8 - first_byte_,
+                        .storage_order = true});
+}
+
+std::unique_ptr<ByteStream> TensorRange::stream(std::size_t) const {
+    return std::make_unique<RangeOfStream>(file_.stream(tensor_), first_byte_, tensors_[0].bytes);
 }
 
 void finish_entry(TensorEntry& entry, const std::filesystem::path& file) {

@@ -117,6 +117,24 @@ class DistinctElements : public TensorFile {
     std::uint64_t repeats_;
 };
 
+/// The elements [begin, end) of a tensor whose elements do not repeat, as a file of its own. Both are whole bytes. The
+/// file must outlive it.
+class TensorRange : public TensorFile {
+  public:
+    TensorRange(const TensorFile& file, std::size_t tensor, std::uint64_t begin, std::uint64_t end);
+
+    [[nodiscard]] bool random_access(std::size_t) const override { return file_.random_access(tensor_); }
+    void read_at(std::size_t, std::uint64_t offset, std::span<std::byte> out) const override {
+        file_.read_at(tensor_, first_byte_ + offset, out);
+    }
+    [[nodiscard]] std::unique_ptr<ByteStream> stream(std::size_t) const override;
+
+  private:
+    const TensorFile& file_;
+    std::size_t tensor_;
+    std::uint64_t first_byte_;
+};
+
 /// Opens a file by its extension: .safetensors, .npy, .npz, .pt, .pth; any other is raw and needs options.dtype.
 /// Throws FileError.
 std::unique_ptr<TensorFile> open_tensor_file(const std::filesystem::path& path, const OpenOptions& options = {});

@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if ((data[0] & 2) != 0) options.recipes = {amp::recipe_choice("te-nvfp4"), amp::recipe_choice("te-mxfp8,column")};
     amp::HistogramFindings findings;
     try {
-        findings.tensors = amp::read_histogram_report(amp::fuzz::memory_file(data + 1, size - 1), options);
+        findings.tensors = amp::read_histogram_report(amp::fuzz::memory_file(data + 1, size - 1), options).tensors;
     } catch (const amp::FileError&) {
         return 0;
     }

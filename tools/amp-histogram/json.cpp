@@ -80,6 +80,12 @@ std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramF
                          "by the fraction bits of formats that end within a binade: rows as those of the state, in "
                          "which classes 3, 4 and 5 count the elements whose mantissa is below, at and above the tie "
                          "that follows the last fraction of these formats");
+    if (findings.shards)
+        all.emplace_back("shards, shard",
+                         "which of how many shards of a recording are counted here, and of which files nothing may be; "
+                         "a tensor's place in the recording and, if it is split, its elements from begin to end of all "
+                         "elements, with the sums of these in hexadecimal. Nothing else here is of the whole: --merge "
+                         "makes that of all shards");
     if (!options.recipes.empty()) all.insert(all.end(), recipe_definitions.begin(), recipe_definitions.end());
     if (random)
         all.emplace_back("recommended_at_most",
@@ -98,6 +104,7 @@ void write_json(const HistogramFindings& findings, const HistogramOptions& optio
     json["counting"] = counting_json(options);
     json["margin_binades"] = options.recommendation.margin;
     json["limit"] = options.recommendation.limit;
+    if (findings.shards) json["shards"] = shards_json(findings);
     LongArrays arrays;
     json["tensors"] =
         arrays.add(findings.tensors.size(), [&](std::size_t i) { return tensor_json(findings.tensors[i], options); });

@@ -1,5 +1,6 @@
 // amp-histogram: which recorded gradients underflow, turn subnormal or overflow in which number format, and which loss
 // scale saves them. Build and run: tools/demo, or amp-histogram --help.
+#include <ampscope/tools/amp-histogram/find.h>
 #include <ampscope/tools/amp-histogram/recipe.h>
 #include <ampscope/tools/amp-histogram/report.h>
 #include <ampscope/tools/chart/terminal.h>
@@ -14,11 +15,9 @@ using namespace amp::histogram_tool;
 
 constexpr Complain complain{"amp-histogram"};
 
-int run(const HistogramToolOptions& options) {
+/// Prints the findings and writes the reports. Returns the exit code.
+int publish(const HistogramFindings& findings, const HistogramToolOptions& options) {
     if (options.sample) complain("no PATH given: reading the sample gradients in " + options.paths.front().string());
-    const HistogramFindings findings = options.merge
-                                           ? merged_histogram_findings(options.paths, options, progress_bars())
-                                           : histogram_findings(options.paths, options, progress_bars());
     for (const std::string& warning : findings.warnings) complain("warning: " + warning);
     for (const std::string& error : findings.errors) complain(error);
 
@@ -30,8 +29,8 @@ int run(const HistogramToolOptions& options) {
     if (!options.blocks.empty() && !findings.tensors.empty())
         write_report(options.blocks, blocks_archive(options.blocks, findings, options));
     const bool piped = takes_standard_output({options.json, options.csv, options.svg, options.html, options.blocks});
-    if (!piped && !findings.tensors.empty())
-        print_text(terminal_of(document_of(findings, options), wants_color(stdout)));
+    if (!piped && !findings.tensors.empty() && !findings.shards) // a shard says little by itself
+        print_text(terminal_of(document_of(findings, options), wants_color(stdout) && launched_ranks() == 1));
 
     if (!findings.errors.empty()) return 1;
     if (std::ranges::all_of(findings.gates, &GateResult::holds)) return 0;
@@ -42,12 +41,26 @@ int run(const HistogramToolOptions& options) {
     return 3;
 }
 
+int run_with_ranks(const HistogramToolOptions& options) {
+    if (options.merge || options.shard)
+        throw UsageError(options.merge ? "--merge: start it once, not by mpirun"
+                                       : "--shard: mpirun shares out all shards; leave it out");
+    const std::unique_ptr<Ranks> ranks = join_ranks();
+    try {
+        const auto findings = find_with_ranks(options, *ranks, ranks->rank() == 0 ? progress_bars() : Watch());
+        return findings ? publish(*findings, options) : 0;
+    } catch (const std::exception& error) { // the others would wait for this rank
+        complain(error.what());
+        ranks->abort(1);
+    }
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
     return exit_code(complain, [&] {
         HistogramToolOptions options;
         if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
-        return run(options);
+        return launched_ranks() > 1 ? run_with_ranks(options) : publish(find(options, progress_bars()), options);
     });
 }

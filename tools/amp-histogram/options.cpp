@@ -31,6 +31,7 @@ constexpr const char* examples = R"(Examples:
   amp-histogram dump.bin --dtype bf16 --shape 4096x4096
   amp-histogram grads.pt --gate 'fp16@2^10.underflow/nonzero<0.5%'   exit 3 if more is lost
   amp-histogram --merge rank0.json rank1.json --json all.json
+  amp-histogram checkpoint --kind weight --shard 3/8 --json shard-3.json
 
 A negative LO needs '=': --scale=-8:16.
 Gates: FORMAT[@SCALE].CLASS[/all|/nonzero] < or <= LIMIT[%]; an integer without
@@ -120,6 +121,19 @@ std::pair<std::int64_t, std::int64_t> parse_steps(std::string_view text) {
     return {first, last};
 }
 
+std::pair<std::uint64_t, std::uint64_t> parse_shard(const std::string& text) {
+    const std::string_view all = text;
+    const std::size_t slash = all.find('/');
+    if (slash == std::string_view::npos)
+        throw std::invalid_argument("--shard: '" + text + "': expected K/N, as in 1/8");
+    const auto number = parse_whole<std::uint64_t>("--shard", all.substr(0, slash)),
+               of = parse_whole<std::uint64_t>("--shard", all.substr(slash + 1));
+    constexpr std::uint64_t most = 1'000'000;
+    if (number < 1 || number > of || of > most)
+        throw std::invalid_argument(fmt::format("--shard: '{}': expected K/N with 1 <= K <= N <= {}", text, most));
+    return {number, of};
+}
+
 std::vector<std::uint64_t> parse_shape(std::string_view text) {
     std::vector<std::uint64_t> shape;
     for (;;) {
@@ -144,7 +158,7 @@ fs::path sample_folder() {
 struct Words {
     std::vector<std::string> paths, formats, scales, gates, kinds, recipes;
     std::string recorded_scale, tensor, step, by = "tensor", rounding = "nearest_even", overflow = "infinity", dtype,
-                                              shape, as, hardware;
+                                              shape, as, hardware, shard;
     RandomOptions random;
     bool flush_subnormals = false;
 };
@@ -173,6 +187,7 @@ void interpret(const CLI::App& app, const Words& words, HistogramToolOptions& op
     options.tensor = tensor_pattern(words.tensor);
     if (!words.dtype.empty()) options.open.dtype = parse_dtype(words.dtype);
     if (!words.as.empty()) options.open.as = parse_dtype(words.as);
+    if (!words.shard.empty()) options.shard = parse_shard(words.shard);
     if (!words.shape.empty()) options.open.shape = parse_shape(words.shape);
     for (const std::string& gate : words.gates) options.gates.push_back(parse_gate(gate));
     for (const std::string& recipe : words.recipes)
@@ -222,6 +237,9 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
     app.writes(app.add_option("--blocks", options.blocks, "Write every block of each --recipe as .npz"));
     app.add_flag("--error", options.error, "Also measure the error of the cast: SQNR, mean and maximum relative error");
     app.add_flag("--merge", options.merge, "The paths are JSON reports of this tool; merge them exactly");
+    app.add_option("--shard", words.shard,
+                   "Count the K-th of N equal shares of all bytes, K/N; --merge makes one report of the --json of all "
+                   "shards");
     app.add_option("--rounding", words.rounding, "How a cast rounds: " + either(rounding_names));
     words.random.add_to(app);
     app.add_option("--overflow", words.overflow, "What an overflow stores, for --error: " + either(overflow_names));
@@ -249,6 +267,9 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
     app.get_option("--blocks")->needs(app.get_option("--recipe"));
     for (const char* of_tensor_files : {"--recorded-scale", "--dtype", "--as", "--blocks"})
         app.get_option("--merge")->excludes(app.get_option(of_tensor_files));
+    app.get_option("--shard")->needs(app.get_option("--json"));
+    for (const char* of_the_whole : {"--merge", "--by", "--blocks", "--csv", "--svg", "--html", "--gate"})
+        app.get_option("--shard")->excludes(app.get_option(of_the_whole));
     options.command = command_text(argc, argv);
     return app.read(argc, argv, [&] { interpret(app, words, options); });
 }

@@ -10,7 +10,9 @@ struct HistogramToolOptions : HistogramOptions {
     std::vector<FormatSpec> elements; ///< the formats that the table of --block shows
     bool sample = false;              ///< no path was given: use the sample gradients of the project
     bool merge = false;               ///< the paths are reports of earlier runs
-    std::size_t worst = 10;           ///< rows in tables of tensors (0: all) and of worst blocks (0: 1,000)
+    /// Count this shard alone, K of N.
+    std::optional<std::pair<std::uint64_t, std::uint64_t>> shard{};
+    std::size_t worst = 10; ///< rows in tables of tensors (0: all) and of worst blocks (0: 1,000)
     /// Output paths; empty: none; "-": standard output.
     std::string json, csv, svg, html, blocks;
     std::string command; ///< the command as it was typed

@@ -1,5 +1,6 @@
 #include <ampscope/tools/python/tool.h>
 
+#include <ampscope/tools/amp-histogram/find.h>
 #include <ampscope/tools/amp-histogram/recipe.h>
 #include <ampscope/tools/amp-histogram/report.h>
 
@@ -22,11 +23,7 @@ struct Asked : HistogramFindings {
     HistogramToolOptions options;
 };
 
-Asked findings_of(const HistogramToolOptions& options, const Watch& watch) {
-    return {options.merge ? merged_histogram_findings(options.paths, options, watch)
-                          : histogram_findings(options.paths, options, watch),
-            options};
-}
+Asked findings_of(const HistogramToolOptions& options, const Watch& watch) { return {find(options, watch), options}; }
 
 /// (index of the tensor, format, scale, counts): the rows of frame().
 std::vector<std::tuple<std::size_t, std::string, double, CastCounts>> rows_of(const Asked& findings) {
@@ -270,6 +267,26 @@ void bind_fit(nb::module_& m) {
         .def_prop_ro("advice", text_of(&KindFindings::advice), "A sentence or two on each format.", InEnvironment());
 }
 
+void bind_shards(nb::module_& m) {
+    nb::class_<CountedShards>(m, "CountedShards", "Which shards of a recording were counted, with shard=\"K/N\".")
+        .def_ro("numbers", &CountedShards::numbers, "The numbers of the shards, from 1.")
+        .def_ro("of", &CountedShards::of, "How many shards there are.")
+        .def_ro("recording", &CountedShards::recording, "A fingerprint of all that is to be counted.")
+        .def_ro("failed", &CountedShards::failed, "The files of which nothing may be counted, and why.");
+    nb::class_<ShardedTensor>(m, "ShardedTensor", "A tensor's place in a recording, and the part that was counted.")
+        .def_ro("index", &ShardedTensor::index, "The position of the tensor in the recording.")
+        .def_ro("begin", &ShardedTensor::begin, "The first element that was counted.")
+        .def_ro("end", &ShardedTensor::end, "The element behind the last one that was counted.")
+        .def_ro("elements", &ShardedTensor::elements,
+                "The number of elements of the whole tensor; 0 if it was counted.")
+        .def_prop_ro(
+            "absolute", [](const ShardedTensor& t) { return t.absolute.value(); }, "The part's sum of magnitudes.")
+        .def_prop_ro(
+            "squares", [](const ShardedTensor& t) { return t.squares.value(); }, "The part's sum of squares.")
+        .def_ro("backward", &ShardedTensor::backward,
+                "The format in which the run's backward computes gradients; empty where it is not known.");
+}
+
 void bind_entry(nb::module_& m) {
     nb::class_<HistogramEntry>(m, "HistogramEntry", "What was counted of a tensor, or of several.")
         .def_prop_ro("file", text_of(&HistogramEntry::file), InEnvironment())
@@ -293,6 +310,7 @@ void bind_entry(nb::module_& m) {
         .def_ro("blocks", &HistogramEntry::blocks, "The BlockStatistics, filled with block=N.")
         .def_ro("recipes", &HistogramEntry::recipes, "A RecipeEffect for each recipe, in their order.")
         .def_ro("unscaled", &HistogramEntry::unscaled, "The CastCounts at scale 1 for each format.")
+        .def_ro("shard", &HistogramEntry::shard, "A ShardedTensor, with shard=\"K/N\"; else None.")
         .def_ro("fits", &HistogramEntry::fits, "A FormatFit for each format; empty for gradients.")
         .def_ro("measured", &HistogramEntry::measured,
                 "Whether tensors were read; if only a histogram was recorded, max and min are unknown.")
@@ -311,6 +329,7 @@ void bind_histogram(nb::module_& m) {
     bind_counts(m);
     bind_statistics(m);
     bind_recipes(m);
+    bind_shards(m);
     bind_entry(m);
     bind_fit(m);
     nb::class_<Asked>(m, "HistogramFindings",
@@ -325,6 +344,7 @@ void bind_histogram(nb::module_& m) {
             "The kinds of tensors of the recording that were not selected.", InEnvironment())
         .def_prop_ro("formats", &formats_of, "The FormatCounts of the total for each format.", InEnvironment())
         .def_prop_ro("advice", &advice_of, "The advice of all kinds, in sentences.", InEnvironment())
+        .def_ro("shards", &Asked::shards, "The CountedShards, with shard=\"K/N\"; else None.")
         .def_ro("gates", &Asked::gates, "A GateResult for each gate that was asked for.")
         .def_prop_ro(
             "errors", [](const Asked& f) { return printed(f.errors); }, InEnvironment())

@@ -1,0 +1,61 @@
+#include <ampscope/sim/base/ranks.h>
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+#include <string_view>
+
+#include <dlfcn.h>
+
+namespace amp {
+
+namespace {
+
+/// Where the module lies, seen from this executable: beside it where it was built, in lib/ampscope where installed.
+std::filesystem::path find_module() {
+    std::error_code none;
+    const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", none).parent_path();
+    for (const std::filesystem::path& place : {here, here.parent_path() / "lib" / "ampscope"})
+        if (std::filesystem::exists(place / "ampscope_mpi.so", none)) return place / "ampscope_mpi.so";
+    return {};
+}
+
+} // namespace
+
+int launched_ranks() {
+    // Open MPI's mpirun; MPICH's, and srun --mpi=pmi2; srun.
+    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+        const char* const text = std::getenv(name);
+        if (text == nullptr) continue;
+        int size = 0;
+        const std::string_view digits = text;
+        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), size);
+        if (error == std::errc{} && end == digits.data() + digits.size() && size > 1) return size;
+    }
+    return 1;
+}
+
+std::unique_ptr<Ranks> join_ranks() {
+    const int launched = launched_ranks();
+    const std::filesystem::path module = find_module();
+    if (module.empty())
+        throw std::runtime_error(
+            fmt::format("started as one of {} ranks, but built without MPI: install libopenmpi-dev and build again, or "
+                        "start it once",
+                        launched));
+    // MPI's own plug-ins need its symbols.
+    void* const library = ::dlopen(module.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    void* const entry = library == nullptr ? nullptr : ::dlsym(library, ranks_entry);
+    if (entry == nullptr) throw std::runtime_error(fmt::format("{}: {}", module.string(), ::dlerror()));
+    std::unique_ptr<Ranks> ranks(reinterpret_cast<Ranks* (*)()>(entry)());
+    if (ranks->size() != launched)
+        throw std::runtime_error(fmt::format("started as one of {} ranks, of which MPI sees {}; with Slurm: srun "
+                                             "--mpi=pmix",
+                                             launched, ranks->size()));
+    return ranks;
+}
+
+} // namespace amp

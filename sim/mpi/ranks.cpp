@@ -1,0 +1,82 @@
+// Ranks by MPI: a module that the programs load when mpirun or srun has started them, so that they need no MPI.
+#include <ampscope/sim/base/ranks.h>
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+namespace amp {
+
+namespace {
+
+/// MPI counts in int: longer messages travel in pieces.
+constexpr std::uint64_t piece = std::uint64_t{1} << 30;
+constexpr int of_lengths = 1, of_bytes = 2; // tags
+
+class MpiRanks : public Ranks {
+  public:
+    MpiRanks() {
+        int provided = 0;
+        MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+        MPI_Comm_size(MPI_COMM_WORLD, &size_);
+    }
+    ~MpiRanks() override { MPI_Finalize(); }
+    MpiRanks(const MpiRanks&) = delete;
+    MpiRanks& operator=(const MpiRanks&) = delete;
+
+    [[nodiscard]] int rank() const override { return rank_; }
+    [[nodiscard]] int size() const override { return size_; }
+
+    void send(int to, std::span<const std::byte> bytes) override {
+        const std::uint64_t length = bytes.size();
+        MPI_Send(&length, 1, MPI_UINT64_T, to, of_lengths, MPI_COMM_WORLD);
+        for (std::uint64_t at = 0; at < length; at += piece)
+            MPI_Send(bytes.data() + at, count_at(at, length), MPI_BYTE, to, of_bytes, MPI_COMM_WORLD);
+    }
+
+    std::pair<int, std::vector<std::byte>> receive(int from) override {
+        std::uint64_t length = 0;
+        MPI_Status status;
+        MPI_Recv(&length, 1, MPI_UINT64_T, from == anyone ? MPI_ANY_SOURCE : from, of_lengths, MPI_COMM_WORLD, &status);
+        std::vector<std::byte> bytes(length);
+        for (std::uint64_t at = 0; at < length; at += piece)
+            MPI_Recv(bytes.data() + at, count_at(at, length), MPI_BYTE, status.MPI_SOURCE, of_bytes, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+        return {status.MPI_SOURCE, std::move(bytes)};
+    }
+
+    std::vector<std::byte> exchange(int to, std::span<const std::byte> bytes, int from) override {
+        const std::uint64_t length = bytes.size();
+        std::uint64_t coming = 0;
+        MPI_Sendrecv(&length, 1, MPI_UINT64_T, to, of_lengths, &coming, 1, MPI_UINT64_T, from, of_lengths,
+                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        std::vector<std::byte> received(coming);
+        for (std::uint64_t at = 0; at < std::max(length, coming); at += piece) {
+            const std::uint64_t out = std::min(at, length), in = std::min(at, coming);
+            std::array<MPI_Request, 2> requests{};
+            MPI_Isend(bytes.data() + out, count_at(out, length), MPI_BYTE, to, of_bytes, MPI_COMM_WORLD,
+                      requests.data());
+            MPI_Irecv(received.data() + in, count_at(in, coming), MPI_BYTE, from, of_bytes, MPI_COMM_WORLD,
+                      requests.data() + 1);
+            MPI_Waitall(2, requests.data(), MPI_STATUSES_IGNORE);
+        }
+        return received;
+    }
+
+  private:
+    void end_all(int exit_code) override { MPI_Abort(MPI_COMM_WORLD, exit_code); }
+    static int count_at(std::uint64_t at, std::uint64_t length) {
+        return static_cast<int>(std::min(piece, length - at));
+    }
+
+    int rank_ = 0, size_ = 1;
+};
+
+} // namespace
+
+} // namespace amp
+
+extern "C" amp::Ranks* ampscope_join_ranks() { return new amp::MpiRanks(); }
