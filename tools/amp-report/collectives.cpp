@@ -1,0 +1,120 @@
+#include <ampscope/tools/amp-report/collectives.h>
+
+#include <ampscope/sim/base/text.h>
+#include <ampscope/sim/io/json_value.h>
+#include <ampscope/sim/train/outcome.h>
+#include <ampscope/tools/output.h>
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace amp::report_tool {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Numbers of replicas that the table shows, of all that were computed: powers of four, and the largest.
+std::vector<std::size_t> shown_columns(const std::vector<int>& replicas) {
+    std::vector<std::size_t> columns;
+    int next = 2;
+    for (std::size_t i = 0; i < replicas.size(); ++i)
+        if (replicas[i] == next || i + 1 == replicas.size()) {
+            columns.push_back(i);
+            next = 4 * replicas[i];
+        }
+    return columns;
+}
+
+Cell exponent_cell(const std::optional<double>& exponent) {
+    return exponent ? Cell{fmt::format("{:.2f}", *exponent), *exponent} : no_value();
+}
+
+TableBlock table_of(const CollectiveErrorFindings& f) {
+    TableBlock table{.caption = fmt::format("|mean - exact mean| / |exact mean| over all elements, by the number of "
+                                            "replicas. growth: the error grows as N to this power, by the line through "
+                                            "the logarithms from N = {} on; 0.5 is the square root.",
+                                            CollectiveErrorFindings::fitted_from),
+                     .header = {"all-reduce"},
+                     .rows = {}};
+    const std::vector<std::size_t> columns = shown_columns(f.replicas);
+    for (const std::size_t c : columns) table.header.push_back(fmt::format("N = {}", f.replicas[c]));
+    table.header.emplace_back("growth");
+    for (const CollectiveErrors& row : f.rows) {
+        std::vector<Cell> cells = {{name_of(row.way)}};
+        for (const std::size_t c : columns) cells.push_back(number_cell(row.errors[c], 2));
+        cells.push_back(exponent_cell(row.exponent));
+        table.rows.push_back(std::move(cells));
+    }
+    return table;
+}
+
+/// The errors of rows with such a way of sending, against N, both logarithmic.
+LinePanel panel_of(const CollectiveErrorFindings& f, std::string name, bool blocks, std::string_view format) {
+    LinePanel panel{.name = std::move(name), .note = {}, .series = {}};
+    for (const CollectiveErrors& row : f.rows) {
+        if ((row.way.blocks != nullptr || row.way.scaled) != blocks) continue;
+        if (!blocks && (row.way.transport.name == std::string_view("bf16")) != (format == "bf16")) continue;
+        LineSeries line{.name = name_of(row.way), .points = {}};
+        for (std::size_t i = 0; i < f.replicas.size(); ++i)
+            line.points.emplace_back(std::log2(f.replicas[i]),
+                                     row.errors[i] > 0 ? std::log2(row.errors[i]) : std::nan(""));
+        panel.series.push_back(std::move(line));
+    }
+    return panel;
+}
+
+FigureBlock figure_of(const CollectiveErrorFindings& f) {
+    LineFigure figure{.title = "Error of the mean gradient",
+                      .subtitle = "relative to the exact mean; both axes are powers of two",
+                      .x_label = "log2 of the number of replicas",
+                      .marks = {},
+                      .log2_y = true,
+                      .first = std::log2(f.replicas.front()),
+                      .last = std::log2(f.replicas.back()),
+                      .panel_height = 200,
+                      .panels = {}};
+    for (LinePanel& panel : std::vector<LinePanel>{panel_of(f, "sent and summed in BF16", false, "bf16"),
+                                                   panel_of(f, "in FP32 and FP16", false, "fp32"),
+                                                   panel_of(f, "sent in 8 and 4 bits, with scales", true, "")})
+        if (!panel.series.empty()) figure.panels.push_back(std::move(panel));
+    return {figure, "An error that grows as the square root of N rises by one binade in two."};
+}
+
+} // namespace
+
+Document document_of(const CollectiveErrorFindings& f) {
+    Document document{.title = "What adding up gradients costs",
+                      .subtitle =
+                          fmt::format("{} of {} with {} each; each step is a replica", plural(f.steps, "recorded step"),
+                                      plural(f.tensors, "tensor"), plural(f.elements, "element")),
+                      .blocks = {}};
+    document.add(table_of(f));
+    document.add(figure_of(f));
+    return document;
+}
+
+Json json_of(const CollectiveErrorFindings& f) {
+    Json json = origin_of("amp-report");
+    json["collectives"] = {{"steps", f.steps},
+                           {"tensors", f.tensors},
+                           {"elements", f.elements},
+                           {"replicas", f.replicas},
+                           {"fitted_from", CollectiveErrorFindings::fitted_from}};
+    for (const CollectiveErrors& row : f.rows) {
+        Json errors = Json::array();
+        for (const double error : row.errors) errors.push_back(finite_or_null(error));
+        json["collectives"]["rows"].push_back(
+            {{"name", name_of(row.way)},
+             {"algorithm", row_of(row.way.order).name},
+             {"format", row.way.payload().name()},
+             {"divide", all_reduce_division_names[static_cast<std::size_t>(row.way.division)]},
+             {"scaling", row.way.scaled ? "ms-amp" : "none"},
+             {"errors", errors},
+             {"growth", row.exponent ? finite_or_null(*row.exponent) : Json(nullptr)}});
+    }
+    return json;
+}
+
+} // namespace amp::report_tool
