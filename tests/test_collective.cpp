@@ -246,6 +246,36 @@ TEST_CASE("schedules on the memory of every replica, with blocks and without: al
     CHECK(tally.mismatches == 0);
 }
 
+TEST_CASE("MS-AMP's scale with every algorithm: sums saturate, and the mean is divided out once") {
+    const FloatEnvironment environment;
+    Tally tally;
+    for (const AllReduceOrder order : all_orders)
+        for (const std::size_t replicas : {1U, 2U, 3U, 5U, 8U}) {
+            Case c{.op = {.in = {}, .out = {}, .order = order, .transport = format("e4m3"), .scaled = true}};
+            float amax = 0;
+            for (std::uint32_t r = 0; r < replicas; ++r) {
+                c.gradients.push_back(numbers(50, r, 1, 3, false));
+                for (std::size_t i = 0; i < 10; ++i) c.gradients.back()[i] = 2; // so that their sum saturates
+                for (const float x : c.gradients.back()) amax = std::max(amax, std::fabs(x));
+            }
+            const auto n = static_cast<float>(replicas);
+            const float scale = std::ldexp(1.0F, std::ilogb(448 / amax)) *
+                                static_cast<float>(1 / std::sqrt(static_cast<double>(replicas)));
+            const float inverse = 1 / scale / n;
+            const Definition definition{order, {"e4m3", {.overflow = Overflow::saturate_all}}};
+            const Numbers got = c.run();
+            const auto chunks = static_cast<std::size_t>(Schedule(order, static_cast<int>(replicas)).chunks());
+            for (std::size_t i = 0; i < got.size(); ++i) {
+                Numbers x;
+                for (const Numbers& g : c.gradients) x.push_back(definition.math.stored(g[i] * scale));
+                tally.expect(got[i], definition.sum(x, chunk_of(i, got.size(), chunks)) * inverse,
+                             [&] { return fmt::format("{} of {} [{}]", row_of(order).name, replicas, i); });
+            }
+        }
+    report("all-reduce under MS-AMP's scale", tally);
+    CHECK(tally.mismatches == 0);
+}
+
 TEST_CASE("a reduce-scatter leaves with their owners what an all-reduce would cast once more") {
     const FloatEnvironment environment;
     for (const AllReduceOrder order : all_orders)

@@ -42,9 +42,9 @@ CollectiveErrorFindings collective_errors(const std::vector<std::vector<float>>&
                                           const CollectiveErrorOptions& options);
 
 /// The same of recorded gradients of weights. Each recorded step is a replica: its tensors, in the order of their
-/// names, are one bucket, as DDP makes them. That is so to the bit if the weights stayed as they were (a learning rate of 0):
-/// then steps differ in their batches alone, as replicas do. Throws FileError, and std::invalid_argument for steps that
-/// do not have the same tensors, or fewer than two of them.
+/// names, are one bucket, as DDP makes them. That is so to the bit if the weights stayed as they were (a learning rate
+/// of 0): then steps differ in their batches alone, as replicas do. Throws FileError, and std::invalid_argument for
+/// steps that do not have the same tensors, or fewer than two of them.
 CollectiveErrorFindings recorded_collective_errors(const std::vector<std::filesystem::path>& paths,
                                                    const CollectiveErrorOptions& options);
 

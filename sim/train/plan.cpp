@@ -207,13 +207,19 @@ void add_gathered(MemoryRows& rows, const TrainingProgram& t, const ParameterTen
     if (has_upper_scales(scaling.rule)) add_elements(rows, "scales of gathered weights", fp32_format, 1);
 }
 
-/// The casts of weights that forward and backward make; what the optimizer gathers is not among them.
+/// The casts of weights that forward and backward make; what the optimizer gathers is not among them, nor what is cast
+/// to the format in which it was gathered.
 std::vector<TensorId> casts_of_weights(const TrainingProgram& t) {
     std::vector<TensorId> all;
     for (std::size_t i = 0; i < t.program.tensors.size(); ++i)
         if (t.program.tensors[i].role == TensorRole::weight) all.push_back({static_cast<std::int32_t>(i)});
     for (const Instruction& gather : t.gathers())
         for (const TensorId out : outputs_of(gather.op)) std::erase(all, out);
+    for (const Instruction& i : t.program.forward)
+        if (const auto* const cast = std::get_if<op::Cast>(&i.op))
+            for (const ParameterTensors& q : t.parameters)
+                if (q.gathered && cast->in == q.weight && t.program[cast->out].format == t.program[q.gathered].format)
+                    std::erase(all, cast->out);
     return all;
 }
 
