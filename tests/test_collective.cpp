@@ -246,6 +246,23 @@ TEST_CASE("schedules on the memory of every replica, with blocks and without: al
     CHECK(tally.mismatches == 0);
 }
 
+TEST_CASE("a quotient is no product with 1 / N: 98 replicas, and quotients half-way between two numbers") {
+    const FloatEnvironment environment;
+    for (const char* transport : {"bf16", "fp16"})
+        for (const auto division : {AllReduceDivision::before, AllReduceDivision::after}) {
+            CAPTURE(transport);
+            const oracle::Facts& f = oracle::find(transport);
+            Case c{.op = {.in = {}, .out = {}, .division = division, .transport = format(transport)}};
+            c.gradients.assign(98, Numbers(2));
+            const float unit = std::ldexp(1.0F, 1 - f.bias - f.fraction_bits); // numbers near zero are multiples of it
+            c.gradients[0] = {98 * (1 + 3 * std::ldexp(0.5F, -f.fraction_bits)), 98 * 1.5F * unit};
+            const Exactly math{transport};
+            const float normal = math.quotient(
+                division == AllReduceDivision::after ? math.stored(c.gradients[0][0]) : c.gradients[0][0], 98);
+            CHECK(c.run() == Numbers{normal, 2 * unit});
+        }
+}
+
 TEST_CASE("MS-AMP's scale with every algorithm: sums saturate, and the mean is divided out once") {
     const FloatEnvironment environment;
     Tally tally;
