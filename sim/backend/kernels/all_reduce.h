@@ -121,12 +121,12 @@ inline AMPSCOPE_DEVICE void reduce_chunk(const ChunkReduction& how, const Replic
 
 /// The same of an op with that schedule. One replica alone sends nothing, so nothing is cast.
 inline ChunkReduction chunk_reduction(const op::AllReduce& op, const Transport& transport, const Schedule& schedule) {
-    const bool casts = op.blocks != nullptr && schedule.replicas() > 1;
-    return {.transport = transport,
-            .sum = row_of(op.order).sum,
-            .casts = casts,
-            .casts_result = casts && op.gathers && schedule.steps() > schedule.reducing_steps(),
-            .blocks = casts ? scaling_of(*op.blocks) : BlockScaling{}};
+    ChunkReduction how{.transport = transport, .sum = row_of(op.order).sum};
+    if (op.blocks == nullptr || schedule.replicas() == 1) return how;
+    how.casts = true;
+    how.casts_result = op.gathers && schedule.steps() > schedule.reducing_steps();
+    how.blocks = scaling_of(*op.blocks); // a statement of its own: nvcc 13.0.88 crashes where an initializer calls it
+    return how;
 }
 
 } // namespace amp::kernels
