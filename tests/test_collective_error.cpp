@@ -80,6 +80,17 @@ TEST_CASE("the error of a ring grows as the square root of N, that of a tree or 
     }
 }
 
+TEST_CASE("sums of more than 256 terms begin to stand still in BF16, those of a tree do not") {
+    const AllReduceOptions ring{.transport = format("bf16")},
+        tree{.order = AllReduceOrder::tree, .transport = format("bf16")};
+    const CollectiveErrorFindings found = collective_errors(gradients(1024, 40, 0.5F), {{ring, tree}, 0});
+    CHECK(found.replicas.back() == 1024);
+    CHECK(std::abs(found.rows[0].exponent.value_or(0) - 0.5) < 0.2);
+    CHECK(found.rows[0].beyond.value_or(0) > 0.8);
+    CHECK(std::abs(found.rows[1].beyond.value_or(1)) < 0.3);
+    CHECK(!collective_errors(gradients(8, 40, 1), {{ring}, 0}).rows[0].beyond);
+}
+
 TEST_CASE("each recorded step is a replica") {
     const Scratch scratch;
     fs::create_directory(scratch / "all");

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <span>
 #include <stdexcept>
@@ -34,11 +35,12 @@ double relative_error(std::span<const float> mean, std::span<const double> exact
     return std::sqrt(error / norm);
 }
 
-/// The slope of the line through (log N, log error).
-std::optional<double> exponent_of(const std::vector<int>& replicas, const std::vector<double>& errors) {
+/// The slope of the line through (log N, log error), of N in these limits.
+std::optional<double> exponent_of(const std::vector<int>& replicas, const std::vector<double>& errors, int least,
+                                  int most) {
     std::vector<std::pair<double, double>> points;
     for (std::size_t i = 0; i < errors.size(); ++i)
-        if (replicas[i] >= CollectiveErrorFindings::fitted_from && errors[i] > 0 && std::isfinite(errors[i]))
+        if (replicas[i] >= least && replicas[i] <= most && errors[i] > 0 && std::isfinite(errors[i]))
             points.emplace_back(std::log2(replicas[i]), std::log2(errors[i]));
     if (points.size() < 3) return std::nullopt;
     double x_mean = 0, y_mean = 0, xx = 0, xy = 0;
@@ -98,7 +100,7 @@ CollectiveErrorFindings collective_errors(const std::vector<std::vector<float>>&
                                      .replicas = numbers_of_replicas(gradients.size()),
                                      .rows = {}};
     const std::vector<std::span<const float>> all(gradients.begin(), gradients.end());
-    for (const AllReduceOptions& way : options.ways) findings.rows.push_back({way, {}, {}});
+    for (const AllReduceOptions& way : options.ways) findings.rows.push_back({way, {}, {}, {}});
     std::vector<double> sum(gradients[0].size()), exact(sum.size());
     std::size_t added = 0;
     for (const int replicas : findings.replicas) {
@@ -110,7 +112,11 @@ CollectiveErrorFindings collective_errors(const std::vector<std::vector<float>>&
             row.errors.push_back(
                 relative_error(all_reduced(row.way, std::span(all).first(number), options.threads), exact));
     }
-    for (CollectiveErrors& row : findings.rows) row.exponent = exponent_of(findings.replicas, row.errors);
+    constexpr int from = CollectiveErrorFindings::fitted_from, to = CollectiveErrorFindings::fitted_to;
+    for (CollectiveErrors& row : findings.rows) {
+        row.exponent = exponent_of(findings.replicas, row.errors, from, to);
+        row.beyond = exponent_of(findings.replicas, row.errors, to, std::numeric_limits<int>::max());
+    }
     return findings;
 }
 

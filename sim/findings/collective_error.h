@@ -24,20 +24,21 @@ std::string name_of(const AllReduceOptions& options);
 
 struct CollectiveErrors {
     AllReduceOptions way;
-    std::vector<double> errors;     ///< for each number of replicas: |mean - exact mean| / |exact mean|
-    std::optional<double> exponent; ///< the errors grow as N to it: see collective_errors()
+    std::vector<double> errors;             ///< for each number of replicas: |mean - exact mean| / |exact mean|
+    std::optional<double> exponent, beyond; ///< the errors grow as N to it: see collective_errors()
 };
 
 struct CollectiveErrorFindings {
     std::size_t steps = 0, tensors = 0, elements = 0; ///< recorded steps, and what each of them has
     std::vector<int> replicas;
     std::vector<CollectiveErrors> rows;
-    static constexpr int fitted_from = 8; ///< replicas
+    static constexpr int fitted_from = 8, fitted_to = 256; ///< replicas
 };
 
 /// The error of the mean of gradients[0] ... gradients[N - 1] for N = 2, 3, 4, 6, 8, 12 ... up to their number. Norms
 /// are taken over all elements, the exact mean is a sum in double. The exponent is the slope of the line through
-/// (log N, log error) from `fitted_from` replicas on, if there are three points.
+/// (log N, log error) from `fitted_from` to `fitted_to` replicas, and beyond, if there are three points. Of 256 equal
+/// terms the next is half a unit of their sum in BF16: sums then begin to stand still.
 CollectiveErrorFindings collective_errors(const std::vector<std::vector<float>>& gradients,
                                           const CollectiveErrorOptions& options);
 

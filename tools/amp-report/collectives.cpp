@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace amp::report_tool {
@@ -34,17 +35,26 @@ Cell exponent_cell(const std::optional<double>& exponent) {
 TableBlock table_of(const CollectiveErrorFindings& f) {
     TableBlock table{.caption = fmt::format("|mean - exact mean| / |exact mean| over all elements, by the number of "
                                             "replicas. growth: the error grows as N to this power, by the line through "
-                                            "the logarithms from N = {} on; 0.5 is the square root.",
-                                            CollectiveErrorFindings::fitted_from),
+                                            "the logarithms from N = {} to {}; 0.5 is the square root.",
+                                            CollectiveErrorFindings::fitted_from, CollectiveErrorFindings::fitted_to),
                      .header = {"all-reduce"},
                      .rows = {}};
     const std::vector<std::size_t> columns = shown_columns(f.replicas);
     for (const std::size_t c : columns) table.header.push_back(fmt::format("N = {}", f.replicas[c]));
     table.header.emplace_back("growth");
+    const bool beyond = std::ranges::any_of(f.rows, [](const CollectiveErrors& row) { return row.beyond.has_value(); });
+    if (beyond) {
+        table.header.emplace_back("beyond");
+        table.caption +=
+            fmt::format(" beyond: the same from N = {} on, where the next of so many equal terms is half a "
+                        "unit of their sum in BF16, which then stands still.",
+                        CollectiveErrorFindings::fitted_to);
+    }
     for (const CollectiveErrors& row : f.rows) {
         std::vector<Cell> cells = {{name_of(row.way)}};
         for (const std::size_t c : columns) cells.push_back(number_cell(row.errors[c], 2));
         cells.push_back(exponent_cell(row.exponent));
+        if (beyond) cells.push_back(exponent_cell(row.beyond));
         table.rows.push_back(std::move(cells));
     }
     return table;
@@ -101,7 +111,8 @@ Json json_of(const CollectiveErrorFindings& f) {
                            {"tensors", f.tensors},
                            {"elements", f.elements},
                            {"replicas", f.replicas},
-                           {"fitted_from", CollectiveErrorFindings::fitted_from}};
+                           {"fitted_from", CollectiveErrorFindings::fitted_from},
+                           {"fitted_to", CollectiveErrorFindings::fitted_to}};
     for (const CollectiveErrors& row : f.rows) {
         Json errors = Json::array();
         for (const double error : row.errors) errors.push_back(finite_or_null(error));
@@ -112,7 +123,8 @@ Json json_of(const CollectiveErrorFindings& f) {
              {"divide", all_reduce_division_names[static_cast<std::size_t>(row.way.division)]},
              {"scaling", row.way.scaled ? "ms-amp" : "none"},
              {"errors", errors},
-             {"growth", row.exponent ? finite_or_null(*row.exponent) : Json(nullptr)}});
+             {"growth", or_null(row.exponent)},
+             {"growth_beyond", or_null(row.beyond)}});
     }
     return json;
 }
