@@ -60,18 +60,40 @@ TableBlock table_of(const CollectiveErrorFindings& f) {
     return table;
 }
 
-/// The errors of rows with such a way of sending, against N, both logarithmic.
-LinePanel panel_of(const CollectiveErrorFindings& f, std::string name, bool blocks, std::string_view format) {
-    LinePanel panel{.name = std::move(name), .note = {}, .series = {}};
+/// What a panel is about: messages with scales, or the format of those without.
+std::string panel_name(const AllReduceOptions& way) {
+    if (way.blocks != nullptr || way.scaled) return "messages with scales";
+    return "sent and summed in " + std::string(way.transport.name);
+}
+
+/// The square root of N, through the first error of a row at `fitted_from` replicas or at the most there are.
+LineSeries square_root(const CollectiveErrorFindings& f, const LineSeries& row) {
+    LineSeries line{.name = "square root of N", .points = {}, .quiet = true};
+    std::size_t through = 0;
+    while (through + 1 < f.replicas.size() && f.replicas[through] < CollectiveErrorFindings::fitted_from) ++through;
+    const auto [x0, y0] = row.points[through];
+    for (const auto& point : row.points) line.points.emplace_back(point.first, y0 + (point.first - x0) / 2);
+    return line;
+}
+
+/// The errors of rows of that name, against N, both logarithmic.
+LinePanel panel_of(const CollectiveErrorFindings& f, const std::string& name) {
+    LinePanel panel{.name = name, .note = {}, .series = {}};
+    double least = 0, most = -150;
     for (const CollectiveErrors& row : f.rows) {
-        if ((row.way.blocks != nullptr || row.way.scaled) != blocks) continue;
-        if (!blocks && (row.way.transport.name == std::string_view("bf16")) != (format == "bf16")) continue;
+        if (panel_name(row.way) != name) continue;
         LineSeries line{.name = name_of(row.way), .points = {}};
-        for (std::size_t i = 0; i < f.replicas.size(); ++i)
-            line.points.emplace_back(std::log2(f.replicas[i]),
-                                     row.errors[i] > 0 ? std::log2(row.errors[i]) : std::nan(""));
+        for (std::size_t i = 0; i < f.replicas.size(); ++i) {
+            const double error = row.errors[i] > 0 ? std::log2(row.errors[i]) : std::nan("");
+            line.points.emplace_back(std::log2(f.replicas[i]), error);
+            if (!std::isfinite(error)) continue;
+            least = std::min(least, std::floor(error));
+            most = std::max(most, std::ceil(error));
+        }
         panel.series.push_back(std::move(line));
     }
+    panel.range = {least, std::max(most, least + 1)};
+    panel.series.push_back(square_root(f, panel.series.front()));
     return panel;
 }
 
@@ -83,13 +105,12 @@ FigureBlock figure_of(const CollectiveErrorFindings& f) {
                       .log2_y = true,
                       .first = std::log2(f.replicas.front()),
                       .last = std::log2(f.replicas.back()),
-                      .panel_height = 200,
+                      .panel_height = 160,
                       .panels = {}};
-    for (LinePanel& panel : std::vector<LinePanel>{panel_of(f, "sent and summed in BF16", false, "bf16"),
-                                                   panel_of(f, "in FP32 and FP16", false, "fp32"),
-                                                   panel_of(f, "sent in 8 and 4 bits, with scales", true, "")})
-        if (!panel.series.empty()) figure.panels.push_back(std::move(panel));
-    return {figure, "An error that grows as the square root of N rises by one binade in two."};
+    for (const CollectiveErrors& row : f.rows)
+        if (std::ranges::find(figure.panels, panel_name(row.way), &LinePanel::name) == figure.panels.end())
+            figure.panels.push_back(panel_of(f, panel_name(row.way)));
+    return {figure, "The grey line grows as the square root of N: one binade in two."};
 }
 
 } // namespace
