@@ -4,6 +4,7 @@
 
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/train/data/dataset.h>
+#include <ampscope/sim/train/detail/run_tensors.h>
 #include <ampscope/sim/train/plan.h>
 #include <ampscope/sim/train/trainer.h>
 
@@ -136,6 +137,26 @@ TEST_CASE("a run goes on from the master weights") {
     second.restore(first.state());
     CHECK(first.step().loss == second.step().loss);
     CHECK(state_of(first) == state_of(second));
+}
+
+TEST_CASE("what is recorded of a weight is its master weight; a checkpoint has both") {
+    const Dataset data = digits_data();
+    TrainOptions o = options(2, Sharding::zero1);
+    o.shard.gather = payload_of("bf16");
+    const Trainer trainer(o, data, 1);
+    const ParameterTensors& first = trainer.training().parameters[0];
+    const auto of = [](const detail::NamedTensors& tensors, std::string_view name) {
+        const auto found = std::ranges::find(tensors, name, &detail::NamedTensor::name);
+        return found == tensors.end() ? TensorId{} : found->id;
+    };
+    CHECK(of(detail::recorded_state_of(trainer), "h.0.weight") == first.master);
+    CHECK(!of(detail::recorded_state_of(trainer), "h.0.weight.master"));
+    CHECK(of(detail::weights_of(trainer), "h.0.weight") == first.master);
+    CHECK(of(detail::state_of(trainer), "h.0.weight") == first.weight);
+    CHECK(of(detail::state_of(trainer), "h.0.weight.master") == first.master);
+    const std::size_t parameters = trainer.training().parameters.size();
+    CHECK(detail::recorded_state_of(trainer).size() == 3 * parameters); // and m and v
+    CHECK(detail::state_of(trainer).size() == 4 * parameters);
 }
 
 TEST_CASE("bytes a replica keeps and sends") {
