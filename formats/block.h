@@ -154,6 +154,11 @@ struct BlockScaling {
     bool operator==(const BlockScaling&) const = default;
 };
 
+/// How a row of the table scales a tensor.
+constexpr BlockScaling scaling_of(const BlockSpec& row) {
+    return {.element = row.element, .rows = row.rows, .columns = row.columns, .rule = row.rule};
+}
+
 /// The range of each block of the grid.
 std::vector<BlockRange> block_ranges(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,
                                      std::int64_t columns);

@@ -33,11 +33,11 @@ class ExactSum {
         else if (!zero) add(sign, a.significand * b.significand, a.exponent + b.exponent);
     }
 
-    /// The sum rounded once to nearest-even. An empty sum is +0.
-    [[nodiscard]] constexpr float rounded(const FormatSpec& f) const {
+    /// The sum rounded once, to nearest-even unless the policy says otherwise. An empty sum is +0.
+    [[nodiscard]] constexpr float rounded(const FormatSpec& f, const Policy& policy = {}) const {
         if (nan_ || (infinite_[0] && infinite_[1])) return decode(f, f.nan_code());
         Flags flags;
-        if (infinite_[0] || infinite_[1]) return decode(f, pack_infinity(f, infinite_[1], {}, flags));
+        if (infinite_[0] || infinite_[1]) return decode(f, pack_infinity(f, infinite_[1], policy, flags));
         std::array<std::uint64_t, count> magnitude = words_;
         const bool sign = words_[count - 1] >> 63 != 0;
         if (sign) {
@@ -61,7 +61,7 @@ class ExactSum {
         for (std::size_t i = 0; i + 1 < top; ++i) rest |= magnitude[i];
         significand |= rest != 0 ? 1 : 0;
         const int exponent = lowest + 64 * static_cast<int>(top) - shift;
-        return decode(f, round_pack(f, sign, exponent, significand, {}, 0, flags));
+        return decode(f, round_pack(f, sign, exponent, significand, policy, 0, flags));
     }
 
   private:

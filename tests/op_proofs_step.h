@@ -50,10 +50,9 @@ inline void prove_op(Of<op::AccumulateGradient>, Tally& tally) {
         }
 }
 
-/// Three replicas of ten elements: what is sent is rounded, and so is every sum.
+/// Three replicas of ten elements: what is sent is rounded, and so is every sum. test_collective.cpp has the rest.
 inline void prove_op(Of<op::AllReduce>, Tally& tally) {
     constexpr std::size_t replicas = 3, count = 10;
-    using op::AllReduceDivision, op::AllReduceOrder;
     for (const char* transport : {"fp32", "bf16", "fp16"})
         for (const AllReduceOrder order : {AllReduceOrder::ring, AllReduceOrder::tree})
             for (const AllReduceDivision division : {AllReduceDivision::before, AllReduceDivision::after}) {

@@ -82,6 +82,8 @@ constexpr std::array keys = {
     Key{"/all_reduce/divide", trainer},
     Key{"/all_reduce/format", trainer},
     Key{"/all_reduce/scaling", trainer},
+    Key{"/shard/sharding", trainer},
+    Key{"/shard/gather", trainer},
     Key{"/seed", both, &RunFacts::seed},
     Key{"/data/name", trainer, &RunFacts::data},
     Key{"/data/fingerprint", trainer},

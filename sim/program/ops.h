@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ampscope/sim/program/ops/activation.h>
+#include <ampscope/sim/program/ops/all_reduce.h>
 #include <ampscope/sim/program/ops/conv2d.h>
 #include <ampscope/sim/program/ops/elementwise.h>
 #include <ampscope/sim/program/ops/embedding.h>

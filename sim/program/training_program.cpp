@@ -54,10 +54,48 @@ void collect_gradient(TrainingProgram& t, const TrainOptions& o, TensorId gradie
     if (o.replicas == 1 && !scaled) return;
     to.gradient = add_tensor(p, info.name + ".mean", info.shape, info.format, TensorRole::gradient);
     p[to.gradient].gradient_of = to.weight;
-    const FormatSpec transport = o.all_reduce.scaled && !scaled ? format("fp32") : o.all_reduce.transport;
-    p.check.push_back(
-        {op::AllReduce{to.contributions, to.gradient, o.all_reduce.order, o.all_reduce.division, transport, scaled},
-         fmt::format("sent as {}{}", transport.name, scaled ? ", a scale for the tensor of all replicas" : "")});
+    const AllReduceOptions& all = o.all_reduce;
+    const Payload payload{all.scaled && !scaled ? format("fp32") : all.transport, all.blocks};
+    p.check.push_back({op::AllReduce{to.contributions, to.gradient, all.order, all.division, payload.format, scaled,
+                                     payload.blocks, !o.shard.row().state},
+                       fmt::format("{}, sent as {}{}{}", row_of(all.order).name, payload.name(),
+                                   scaled ? ", a scale for the tensor of all replicas" : "",
+                                   payload.blocks != nullptr ? ", cast for each hop" : "")});
+}
+
+/// What is sent of a master weight: the weight itself in its format, or what a cast makes of it, which is then read.
+void gather_weight(TrainingProgram& t, const TrainOptions& o, ParameterTensors& to) {
+    Program& p = t.program;
+    const TensorInfo weight = p[to.weight];
+    const Payload payload = o.shard.gather.value_or(Payload{weight.format, nullptr});
+    const std::string rule = fmt::format("{}: gathered as {}", o.shard.row().name, payload.name());
+    if (payload.blocks == nullptr && payload.format == weight.format) {
+        to.gathered = to.weight;
+        p.update.push_back({op::Cast{to.master, to.weight}, rule});
+        return;
+    }
+    const auto tensor = [&](std::string_view what, const Shape& shape, const FormatSpec& f) {
+        return add_tensor(p, fmt::format("{}.{}", weight.name, what), shape, f, TensorRole::weight);
+    };
+    if (payload.blocks == nullptr) {
+        to.gathered = tensor("gathered", weight.shape, payload.format);
+        p.update.push_back({op::Cast{to.master, to.gathered}, rule});
+        p.update.push_back({op::Cast{to.gathered, to.weight}, "computed with in its own format"});
+        return;
+    }
+    const BlockScaling scaling = scaling_of(*payload.blocks);
+    const std::int64_t columns = weight.shape.empty() ? 1 : weight.shape.back();
+    const BlockGrid grid = scaling.grid(weight.count() / columns, columns);
+    op::Quantize cast{.in = to.master,
+                      .out = to.gathered = tensor("gathered", weight.shape, scaling.stored()),
+                      .scale = tensor("gathered.scale", {grid.down, grid.across}, fp32_format),
+                      .upper = {},
+                      .delayed = {},
+                      .history = {},
+                      .scaling = scaling};
+    if (has_upper_scales(scaling.rule)) cast.upper = tensor("gathered.upper_scale", {}, fp32_format);
+    p.update.push_back({cast, rule});
+    p.update.push_back({op::Dequantize{cast.out, cast.scale, cast.upper, to.weight, scaling}, "as it is read"});
 }
 
 void add_clipping(TrainingProgram& t, Tape& tape, double max_norm) {
@@ -69,7 +107,7 @@ op::Update add_state(Program& p, const TrainOptions& o, const ParameterTensors& 
     op::Update update{.options = o.optimizer,
                       .rounding = o.precision.update,
                       .random_bits = o.precision.update_random_bits,
-                      .weight = tensors.weight,
+                      .weight = tensors.updated(),
                       .gradient = tensors.gradient,
                       .m = {},
                       .v = {},
@@ -201,9 +239,38 @@ Precision with_blocks(const TrainOptions& o, const Dataset& data) {
 
 } // namespace
 
+void check_sharding(const TrainOptions& o) {
+    check(o.all_reduce);
+    if (!o.shard.row().state) {
+        if (o.shard.gather)
+            throw std::invalid_argument("[train] a format of gathered weights is for sharded optimizers");
+        return;
+    }
+    const std::string_view sharding = o.shard.row().name, order = row_of(o.all_reduce.order).name;
+    if (!row_of(o.all_reduce.order).scatters) {
+        std::vector<std::string_view> others;
+        for (const AllReduceRow& row : all_reduce_rows)
+            if (row.scatters) others.push_back(row.name);
+        throw std::invalid_argument(fmt::format("[train] {}: {} leaves no chunks with the replicas; those that do: {}",
+                                                sharding, order, fmt::join(others, ", ")));
+    }
+    if (o.all_reduce.order == AllReduceOrder::halving_doubling && (o.replicas & (o.replicas - 1)) != 0)
+        throw std::invalid_argument(
+            fmt::format("[train] {}: of {} replicas, no power of two, {} leaves some without a chunk", sharding,
+                        o.replicas, order));
+    const ScaledState& scaled = o.precision.scaled_state;
+    if (o.all_reduce.scaled || scaled.weight || scaled.m || scaled.v)
+        throw std::invalid_argument(
+            fmt::format("[train] {}: tensors that share one scale (ms-amp) are not divided among replicas", sharding));
+}
+
 TrainingProgram build_training_program(const TrainOptions& o, const Dataset& data) {
     check_options(o);
+    check_sharding(o);
     TrainingProgram t;
+    t.all_reduce = o.all_reduce;
+    t.shard = o.shard;
+    t.replicas = o.replicas;
     Program& p = t.program;
     const Precision precision = with_blocks(o, data);
     Graph g(p, precision);
@@ -217,6 +284,10 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
         ParameterTensors tensors{
             .weight = parameter.weight, .contributions = {}, .gradient = {}, .m = {}, .v = {}, .compensation = {}};
         collect_gradient(t, o, g.gradient(parameter.weight), tensors);
+        if (o.shard.row().state) {
+            const TensorInfo info = p[parameter.weight];
+            tensors.master = add_tensor(p, info.name + ".master", info.shape, info.format, TensorRole::state);
+        }
         t.parameters.push_back(std::move(tensors));
     }
     for (const Graph::Watched& w : g.watched())
@@ -235,6 +306,9 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
         t.parameters[i].compensation = update.compensation;
         p.update.push_back({update, "master weights"});
     }
+    t.gathering = p.update.size();
+    for (ParameterTensors& parameter : t.parameters)
+        if (parameter.master) gather_weight(t, o, parameter);
     return t;
 }
 

@@ -145,24 +145,28 @@ Json data_of(const Dataset& d) {
 }
 
 Json configuration_of(const TrainOptions& o, const Dataset& data) {
-    Json all_reduce = {{"order", word(op::all_reduce_order_names, o.all_reduce.order)},
-                       {"divide", word(op::all_reduce_division_names, o.all_reduce.division)},
-                       {"format", o.all_reduce.transport.name}};
+    Json all_reduce = {{"order", word(all_reduce_order_names, o.all_reduce.order)},
+                       {"divide", word(all_reduce_division_names, o.all_reduce.division)},
+                       {"format", o.all_reduce.payload().name()}};
     if (o.all_reduce.scaled) all_reduce["scaling"] = "ms-amp";
-    return {{"model", json_of(o.model)},
-            {"precision", precision_json(o.precision)},
-            {"optimizer", json_of(o.optimizer)},
-            {"warmup", o.warmup},
-            {"loss_scaler", json_of(o.precision.loss_scaler)},
-            {"loss_weight", o.loss_weight},
-            {"clip", o.clip},
-            {"clip_before_unscale", o.clip_before_unscale},
-            {"batch", o.batch},
-            {"micro_batches", o.micro_batches},
-            {"replicas", o.replicas},
-            {"all_reduce", all_reduce},
-            {"seed", o.seed},
-            {"data", data_of(data)}};
+    Json json = {{"model", json_of(o.model)},
+                 {"precision", precision_json(o.precision)},
+                 {"optimizer", json_of(o.optimizer)},
+                 {"warmup", o.warmup},
+                 {"loss_scaler", json_of(o.precision.loss_scaler)},
+                 {"loss_weight", o.loss_weight},
+                 {"clip", o.clip},
+                 {"clip_before_unscale", o.clip_before_unscale},
+                 {"batch", o.batch},
+                 {"micro_batches", o.micro_batches},
+                 {"replicas", o.replicas},
+                 {"all_reduce", all_reduce},
+                 {"seed", o.seed},
+                 {"data", data_of(data)}};
+    if (o.shard.row().state)
+        json["shard"] = {{"sharding", o.shard.row().name},
+                         {"gather", o.shard.gather ? std::string(o.shard.gather->name()) : "master"}};
+    return json;
 }
 
 Json as_written_now(Json configuration) {

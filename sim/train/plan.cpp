@@ -27,8 +27,12 @@ std::string accumulator_of(const Op& op) {
                            acc.flushes() ? "; subnormal operands and sums become zero" : "");
     }
     if (const auto* r = std::get_if<op::Reduce>(&op)) return fmt::format("{}, in order", r->accumulate.name);
-    if (const auto* r = std::get_if<op::AllReduce>(&op))
+    if (const auto* r = std::get_if<op::AllReduce>(&op)) {
+        const ReduceSum sum = row_of(r->order).sum;
+        if (sum == ReduceSum::exact) return fmt::format("exactly, rounded once to {}", r->transport.name);
+        if (sum == ReduceSum::fp32) return fmt::format("fp32, in the order of replicas, then {}", r->transport.name);
         return fmt::format("{}, replica by replica", r->transport.name);
+    }
     return std::visit(
         [](const auto& o) -> std::string {
             if constexpr (requires { o.accumulation; }) return std::string(o.accumulation);
@@ -44,7 +48,31 @@ std::pair<FormatSpec, FormatSpec> multiplied_formats(const Program& p, const op:
     return {p[m.a].format, p[m.b].format};
 }
 
-void append(std::vector<PlannedOp>& plan, const Program& p, std::string_view name, const Tape& tape) {
+/// What a replica sends in these steps of an all-reduce.
+std::string sent(const Schedule& schedule, const Payload& payload, std::int64_t elements, int begin, int end) {
+    const Traffic all = traffic_of(schedule, payload, elements, begin, end);
+    return fmt::format("{} bytes a replica, in {} message{}", all.bytes, all.messages, all.messages == 1 ? "" : "s");
+}
+
+/// What an op of a collective sends: an all-reduce, or the cast of weights that are gathered.
+std::string sends_of(const TrainingProgram& t, const Op& op) {
+    if (const auto* r = std::get_if<op::AllReduce>(&op)) {
+        const Schedule schedule = r->schedule();
+        return sent(schedule, r->payload(), t.program[r->out].count(), 0,
+                    r->gathers ? schedule.steps() : schedule.reducing_steps());
+    }
+    const std::vector<TensorId> in = inputs_of(op), out = outputs_of(op);
+    for (const ParameterTensors& q : t.parameters) {
+        if (!q.master || in.front() != q.master || out.front() != q.gathered) continue;
+        const Schedule schedule(t.all_reduce.order, t.replicas);
+        return sent(schedule, t.shard.gather.value_or(Payload{t.program[q.gathered].format, nullptr}),
+                    t.program[q.weight].count(), schedule.reducing_steps(), schedule.steps());
+    }
+    return "";
+}
+
+void append(std::vector<PlannedOp>& plan, const TrainingProgram& t, std::string_view name, const Tape& tape) {
+    const Program& p = t.program;
     for (const Instruction& i : tape) {
         if (std::holds_alternative<op::View>(i.op)) continue;
         PlannedOp line{.tape = name,
@@ -54,6 +82,7 @@ void append(std::vector<PlannedOp>& plan, const Program& p, std::string_view nam
                        .result = {},
                        .accumulate = accumulator_of(i.op),
                        .rule = i.rule,
+                       .sends = name == "check" || name == "update" ? sends_of(t, i.op) : "",
                        .tensor_cores = {}};
         for (const TensorId in : inputs_of(i.op)) line.inputs.push_back(described(p, in));
         if (const auto out = outputs_of(i.op); !out.empty()) {
@@ -77,11 +106,11 @@ void append(std::vector<PlannedOp>& plan, const Program& p, std::string_view nam
 
 std::vector<PlannedOp> plan_of(const TrainingProgram& t) {
     std::vector<PlannedOp> plan;
-    append(plan, t.program, "forward", t.program.forward);
-    append(plan, t.program, "backward", t.program.backward);
-    append(plan, t.program, "check", t.program.check);
-    append(plan, t.program, "unscale", t.program.unscale);
-    append(plan, t.program, "update", t.program.update);
+    append(plan, t, "forward", t.program.forward);
+    append(plan, t, "backward", t.program.backward);
+    append(plan, t, "check", t.program.check);
+    append(plan, t, "unscale", t.program.unscale);
+    append(plan, t, "update", t.program.update);
     return plan;
 }
 
@@ -142,13 +171,56 @@ double kept_bytes(const MemoryRows& rows) {
     return sum;
 }
 
+/// Adds so many elements to the row of that purpose and format.
+void add_elements(MemoryRows& rows, std::string_view purpose, const FormatSpec& f, std::int64_t elements,
+                  bool per_parameter = true) {
+    const auto same = std::ranges::find_if(rows, [&](const auto& r) { return r.purpose == purpose && r.format == f; });
+    if (same != rows.end()) same->elements += elements;
+    else rows.push_back({std::string(purpose), f, elements, per_parameter});
+}
+
 /// Adds a tensor to the row of its purpose and format. A view takes no memory, and an absent tensor none.
 void add_kept(MemoryRows& rows, std::string_view purpose, const Program& p, TensorId id, bool per_parameter = true) {
-    if (!id || p[id].storage) return;
-    const FormatSpec f = p[id].kept_as();
-    const auto same = std::ranges::find_if(rows, [&](const auto& r) { return r.purpose == purpose && r.format == f; });
-    if (same != rows.end()) same->elements += p[id].count();
-    else rows.push_back({std::string(purpose), f, p[id].count(), per_parameter});
+    if (id && !p[id].storage) add_elements(rows, purpose, p[id].kept_as(), p[id].count(), per_parameter);
+}
+
+/// The same of a tensor of which a replica keeps its share, if `shared`.
+void add_share(MemoryRows& rows, std::string_view purpose, const TrainingProgram& t, TensorId id, bool shared) {
+    if (!id) return;
+    const TensorInfo& info = t.program[id];
+    add_elements(rows, purpose, info.kept_as(), shared ? t.share(info.count()) : info.count());
+}
+
+/// The weights that a sharded optimizer gathers. What is sent in the master weight's own format needs no second copy:
+/// the master weight is the replica's part of it.
+void add_gathered(MemoryRows& rows, const TrainingProgram& t, const ParameterTensors& q) {
+    constexpr std::string_view purpose = "weights, gathered";
+    const bool whole = !t.shard.row().weights, own = q.gathered == q.weight;
+    if (!own || !whole) add_share(rows, "master weights", t, q.master, true);
+    if (whole || !own) add_share(rows, purpose, t, q.gathered, !whole);
+    if (!t.shard.gather || t.shard.gather->blocks == nullptr) return;
+    const BlockScaling scaling = scaling_of(*t.shard.gather->blocks);
+    const Shape& shape = t.program[q.weight].shape;
+    const std::int64_t columns = shape.empty() ? 1 : shape.back(),
+                       blocks = scaling.grid(element_count(shape) / columns, columns).count();
+    add_elements(rows, "scales of gathered weights", scaling.scale_format(), whole ? blocks : t.share(blocks));
+    if (has_upper_scales(scaling.rule)) add_elements(rows, "scales of gathered weights", fp32_format, 1);
+}
+
+/// The casts of weights that forward and backward make; what the optimizer gathers is not among them, nor what is cast
+/// to the format in which it was gathered.
+std::vector<TensorId> casts_of_weights(const TrainingProgram& t) {
+    std::vector<TensorId> all;
+    for (std::size_t i = 0; i < t.program.tensors.size(); ++i)
+        if (t.program.tensors[i].role == TensorRole::weight) all.push_back({static_cast<std::int32_t>(i)});
+    for (const Instruction& gather : t.gathers())
+        for (const TensorId out : outputs_of(gather.op)) std::erase(all, out);
+    for (const Instruction& i : t.program.forward)
+        if (const auto* const cast = std::get_if<op::Cast>(&i.op))
+            for (const ParameterTensors& q : t.parameters)
+                if (q.gathered && cast->in == q.weight && t.program[cast->out].format == t.program[q.gathered].format)
+                    std::erase(all, cast->out);
+    return all;
 }
 
 /// The gradient as backward computes it: before it is widened and those of micro-batches and replicas are added.
@@ -182,19 +254,20 @@ MemoryAccount memory_of(const TrainingProgram& t) {
     const Program& p = t.program;
     for (const ParameterTensors& q : t.parameters) {
         account.parameters += p[q.weight].count();
-        add_kept(account.rows, "master weights", p, q.weight);
+        if (q.master) add_gathered(account.rows, t, q);
+        else add_kept(account.rows, "master weights", p, q.weight);
     }
-    for (std::size_t i = 0; i < p.tensors.size(); ++i)
-        if (p.tensors[i].role == TensorRole::weight)
-            add_kept(account.rows, "weights, cast", p, {static_cast<std::int32_t>(i)});
+    const std::vector<TensorId> casts = casts_of_weights(t);
+    for (const TensorId id : casts) add_kept(account.rows, "weights, cast", p, id);
+    const ShardingRow& sharding = t.shard.row();
     for (const ParameterTensors& q : t.parameters) {
-        add_kept(account.rows, gradients_kept, p, q.gradient);
-        add_kept(account.computed_gradients, gradients_kept, p, computed_gradient(p, q.gradient));
+        add_share(account.rows, gradients_kept, t, q.gradient, sharding.gradients);
+        add_share(account.computed_gradients, gradients_kept, t, computed_gradient(p, q.gradient), sharding.gradients);
     }
     for (const ParameterTensors& q : t.parameters) {
-        add_kept(account.rows, "optimizer m", p, q.m);
-        add_kept(account.rows, "optimizer v", p, q.v);
-        add_kept(account.rows, "Kahan compensation", p, q.compensation);
+        add_share(account.rows, "optimizer m", t, q.m, sharding.state);
+        add_share(account.rows, "optimizer v", t, q.v, sharding.state);
+        add_share(account.rows, "Kahan compensation", t, q.compensation, sharding.state);
     }
     for (const Instruction& i : p.forward)
         for (const TensorId out : outputs_of(i.op))

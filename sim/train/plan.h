@@ -13,6 +13,7 @@ struct PlannedOp {
     std::string result;              ///< format and shape of the output
     std::string accumulate;          ///< the accumulator of products and sums; empty for other ops
     std::string rule;                ///< the rule that decided the formats
+    std::string sends;               ///< what a replica sends in a collective; empty for other ops
     std::string tensor_cores;        ///< whether tensor cores can run a matrix product; empty for other ops
 };
 

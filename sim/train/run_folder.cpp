@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 namespace layout = run_layout;
-using detail::gradients_of, detail::activations_of, detail::weights_of, detail::state_of;
+using detail::gradients_of, detail::activations_of, detail::weights_of, detail::state_of, detail::recorded_state_of;
 using detail::metadata_of, detail::write_tensors;
 using detail::NamedTensor, detail::NamedTensors;
 using layout::step_file;
@@ -229,7 +229,7 @@ void RunFolder::record_state(const Trainer& trainer) {
     std::error_code error;
     if (fs::create_directories(path_ / layout::state, error); error)
         throw FileError(path_ / layout::state, "cannot be made: " + error.message());
-    const NamedTensors tensors = state_of(trainer);
+    const NamedTensors tensors = recorded_state_of(trainer);
     write_tensors(path_ / layout::state / step_file(trainer.steps()), trainer, tensors,
                   metadata_of(tensors, trainer.steps()));
 }

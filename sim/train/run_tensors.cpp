@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <span>
 
 namespace amp {
@@ -44,6 +45,16 @@ detail::NamedTensors detail::state_of(const Trainer& trainer) {
     return tensors;
 }
 
+detail::NamedTensors detail::recorded_state_of(const Trainer& trainer) {
+    NamedTensors tensors = state_of(trainer);
+    for (const ParameterTensors& p : trainer.training().parameters) {
+        if (!p.master) continue;
+        std::erase_if(tensors, [&](const NamedTensor& t) { return t.id == p.master; });
+        std::ranges::find(tensors, p.weight, &NamedTensor::id)->id = p.master;
+    }
+    return tensors;
+}
+
 detail::NamedTensors detail::gradients_of(const Trainer& trainer) {
     NamedTensors tensors;
     for (const ParameterTensors& p : trainer.training().parameters)
@@ -63,7 +74,7 @@ detail::NamedTensors detail::activations_of(const Trainer& trainer) {
 detail::NamedTensors detail::weights_of(const Trainer& trainer) {
     NamedTensors tensors;
     for (const ParameterTensors& p : trainer.training().parameters)
-        tensors.push_back({trainer.backend().info(p.weight).name, p.weight, TensorKind::weight});
+        tensors.push_back({trainer.backend().info(p.weight).name, p.updated(), TensorKind::weight});
     return tensors;
 }
 

@@ -39,7 +39,10 @@ Trainer::Trainer(const TrainOptions& options, const Dataset& data, const MakeBac
         const std::span<float> weight = (*backend_)[parameter.weight];
         std::ranges::copy(initial_values(parameter, i, info, options.seed), weight.begin());
         if (info.scaled_as) keep_scaled(*info.scaled_as, weight);
+        if (const TensorId master = training_.parameters[i].master)
+            std::ranges::copy(weight, (*backend_)[master].begin());
     }
+    for (const Instruction& gather : training_.gathers()) backend_->run(gather.op);
     for (const DelayedScale& d : training_.delayed_scales) std::ranges::fill((*backend_)[d.scale], 1.0F);
     backend_->context = {.seed = options.seed, .replicas = options.replicas, .micro_batches = options.micro_batches};
 }
@@ -107,7 +110,7 @@ Evaluation Trainer::evaluate() {
 std::vector<TensorId> Trainer::state_tensors() const {
     std::vector<TensorId> ids;
     for (const ParameterTensors& p : training_.parameters)
-        for (const TensorId id : {p.weight, p.m, p.v, p.compensation})
+        for (const TensorId id : {p.weight, p.master, p.m, p.v, p.compensation})
             if (id) ids.push_back(id);
     for (const DelayedScale& d : training_.delayed_scales) ids.insert(ids.end(), {d.scale, d.history});
     return ids;

@@ -5,7 +5,48 @@
 
 namespace amp::crosscheck_tool {
 
+namespace {
+
+/// An all-reduce of `replicas` tensors with these options.
+void add_all_reduce(Cases& cases, const AllReduceOptions& o, int replicas, Fill even, Fill odd, bool gathers = true) {
+    OpCaseBuilder b(fmt::format("all_reduce of {} in {}, {}{}", replicas, o.payload().name(), row_of(o.order).name,
+                                o.scaled ? ", scaled" : ""));
+    op::AllReduce op{{}, {}, o.order, o.division, o.transport, o.scaled, o.blocks, gathers};
+    for (int r = 0; r < replicas; ++r) op.in.push_back(b.tensor({331}, "fp32", r % 2 == 0 ? even : odd));
+    op.out = b.tensor({331}, "fp32");
+    cases.push_back(b.build(op));
+}
+
+void all_reduce_cases(Cases& cases, std::string_view f) {
+    for (const std::string_view name : all_reduce_order_names) {
+        const auto order = parse_name<AllReduceOrder>("all-reduce", all_reduce_order_names, name);
+        for (const auto division : {AllReduceDivision::before, AllReduceDivision::after, AllReduceDivision::nccl_avg})
+            for (const int replicas : {1, 2, 3, 5, 8})
+                add_all_reduce(cases, {.order = order, .division = division, .transport = format(f)}, replicas,
+                               Fill::edges, Fill::finite);
+        for (const Fill fill : {Fill::finite, Fill::edges})
+            for (const int replicas : {1, 2, 3, 8})
+                add_all_reduce(cases, {.order = order, .transport = format(f), .scaled = true}, replicas, fill, fill);
+    }
+}
+
+/// Messages that are cast to blocks, by each algorithm that casts them.
+void block_message_cases(Cases& cases) {
+    for (const std::string_view name : all_reduce_order_names)
+        for (const BlockSpec& blocks : block_formats) {
+            const auto order = parse_name<AllReduceOrder>("all-reduce", all_reduce_order_names, name);
+            if (!row_of(order).takes_blocks || blocks.rows > 1 || blocks.rule == ScaleRule::affine) continue;
+            for (const int replicas : {1, 2, 3, 8})
+                for (const bool gathers : {true, false})
+                    add_all_reduce(cases, {.order = order, .blocks = &blocks}, replicas,
+                                   gathers ? Fill::edges : Fill::ordinary, Fill::finite, gathers);
+        }
+}
+
+} // namespace
+
 void gradient_cases(Cases& cases) {
+    block_message_cases(cases);
     for (const std::string_view f : formats_of_tensors) {
         for (const int micro_batch : {0, 1}) {
             OpCaseBuilder b(fmt::format("accumulate_gradient {} {}", f, micro_batch));
@@ -14,25 +55,7 @@ void gradient_cases(Cases& cases) {
             const TensorId in = b.tensor({700}, "fp32", Fill::edges);
             cases.push_back(b.build(op::AccumulateGradient{.in = in, .totals = {b.tensor({700}, f, Fill::edges)}}));
         }
-        for (const auto order : {op::AllReduceOrder::ring, op::AllReduceOrder::tree})
-            for (const auto division : {op::AllReduceDivision::before, op::AllReduceDivision::after})
-                for (const int replicas : {1, 2, 3, 5, 8}) {
-                    OpCaseBuilder b(fmt::format("all_reduce of {} in {}", replicas, f));
-                    op::AllReduce op{.in = {}, .out = {}, .order = order, .division = division, .transport = format(f)};
-                    for (int r = 0; r < replicas; ++r)
-                        op.in.push_back(b.tensor({331}, "fp32", r % 2 == 0 ? Fill::edges : Fill::finite));
-                    op.out = b.tensor({331}, "fp32");
-                    cases.push_back(b.build(op));
-                }
-        for (const auto order : {op::AllReduceOrder::ring, op::AllReduceOrder::tree})
-            for (const Fill fill : {Fill::finite, Fill::edges})
-                for (const int replicas : {1, 2, 3, 8}) {
-                    OpCaseBuilder b(fmt::format("all_reduce of {} in {}, scaled", replicas, f));
-                    op::AllReduce op{.in = {}, .out = {}, .order = order, .transport = format(f), .scaled = true};
-                    for (int r = 0; r < replicas; ++r) op.in.push_back(b.tensor({331}, "fp32", fill));
-                    op.out = b.tensor({331}, "fp32");
-                    cases.push_back(b.build(op));
-                }
+        all_reduce_cases(cases, f);
         for (const auto rule : {UnscaleRule::reciprocal, UnscaleRule::divide})
             for (const double scale : {1.0, 1024.0, 3.7, 0x1p-130}) {
                 OpCaseBuilder b(fmt::format("unscale {} by {}", f, scale));

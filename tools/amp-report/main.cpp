@@ -1,5 +1,6 @@
 // amp-report: one page on what each precision did to training. Build: tools/demo; then amp-report --help.
 #include <ampscope/tools/amp-report/answer.h>
+#include <ampscope/tools/amp-report/collectives.h>
 #include <ampscope/tools/amp-report/step_comparison.h>
 #include <ampscope/tools/chart/terminal.h>
 
@@ -23,6 +24,12 @@ int run(const ReportOptions& options, const Complain& complain) {
     if (const auto file = step_comparison_among(options)) {
         const StepComparison comparison = read_step_comparison(*file);
         write(document_of(comparison, options.worst), options, [&] { return json_text(json_of(comparison)); });
+        return 0;
+    }
+    if (options.collectives) {
+        const CollectiveErrorFindings errors =
+            recorded_collective_errors(options.paths, {usual_all_reduces(), options.threads});
+        write(document_of(errors), options, [&] { return json_text(json_of(errors)); });
         return 0;
     }
     const Report report = ask(options, complain, until_stopped(progress_bars()));

@@ -16,6 +16,7 @@ constexpr const char* examples = R"(Examples:
   amp-report runs/fp32 runs/amp-fp16 --json - --markdown report.md
   amp-report gradients/ --html report.html         gradients in files: formats, loss scale and eps, without runs
   amp-report compare.json --html layers.html       what ampscope.torch.compare saved: which layers a precision hurts
+  amp-report --collectives runs/fp32               recorded steps as replicas: the error of their mean gradient
   amp-train --seed 1 --record runs/seed1           runs that differ in the seed only are one row, with their spread
 
 Runs of one network on the same data are compared; other networks get a section
@@ -26,6 +27,8 @@ void interpret(const CommandLine& app, const std::vector<std::string>& paths, Re
     options.paths.assign(paths.begin(), paths.end());
     if (!options.keep.empty() && !paths.empty())
         throw std::invalid_argument("--keep is for the runs of the standard comparison; these are kept already");
+    if (options.collectives && paths.empty())
+        throw std::invalid_argument("--collectives needs a PATH with recorded gradients, each step a replica");
     if ((app.count("--seeds") > 0 || app.count("--steps") > 0 || app.count("--comparison") > 0) && !paths.empty())
         throw std::invalid_argument("--comparison, --seeds and --steps are for what amp-report trains; these runs are "
                                     "trained already");
@@ -57,6 +60,9 @@ std::optional<int> parse_command_line(int argc, char** argv, ReportOptions& opti
     app.add_option("--steps", options.standard.steps,
                    "Steps of each of its runs; default 600 for its gpt, 300 for its cnn")
         ->transform(whole_number(1, 1LL << 31));
+    app.add_flag("--collectives", options.collectives,
+                 "Report on what adding up the gradients of PATH costs, if each recorded step is a replica: the error "
+                 "of their mean by algorithm, format and number of replicas");
     app.add_option("--alpha", options.limits.alpha,
                    "The intervals of all formats hold the true differences at once with probability 1 - ALPHA; default "
                    "0.05")

@@ -29,6 +29,7 @@ struct ReportOptions {
     StandardOptions standard;
     RecommendationOptions recommendation;
     ComparisonLimits limits;
+    bool collectives = false; ///< report on what adding up the paths' gradients costs, each step a replica
     std::size_t worst = 10;
     int threads = 0;
     std::string command; ///< the command as it was typed

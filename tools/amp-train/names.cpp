@@ -37,6 +37,14 @@ std::string list_of_names() {
     for (const LossScalerRow& row : loss_scalers) text += fmt::format("  {:<23}{}\n", row.name, row.source);
     text += "Scaling recipes (scaling=NAME):\n";
     for (const ScalingRecipe& row : scaling_recipes()) text += fmt::format("  {:<23}{}\n", row.name, row.source);
+    const auto rows = [&](std::string_view title, const auto& table) {
+        text += fmt::format("{}:\n", title);
+        for (const auto& row : table) text += fmt::format("  {:<23}{} ({})\n", row.name, row.meaning, row.source);
+    };
+    rows("Algorithms of the all-reduce (--all-reduce NAME)", all_reduce_rows);
+    rows("Divisions by the number of replicas (--divide NAME)", all_reduce_divisions);
+    rows("Sharded optimizers (--shard NAME)", shardings);
+    text += fmt::format("Blocks of messages and of gathered weights:\n  {}\n", names_of_rows(block_formats));
     return folded(text + list_of_accumulators());
 }
 

@@ -32,7 +32,7 @@ Precisions: a preset, then any key=format that differs, all separated by commas;
 struct Words {
     PrecisionWords precision{};
     std::string optimizer = "adamw", loss_scale, policy = "cuda", activation, norm, all_reduce = "ring",
-                divide = "before", transport, all_reduce_scaling = "none";
+                divide = "before", transport, all_reduce_scaling = "none", shard = "none", gather;
     std::optional<double> init_scale, growth_factor, backoff_factor, beta1, beta2, eps, weight_decay, momentum;
     std::optional<std::int64_t> growth_interval, hysteresis, width, depth, heads;
     bool nesterov = false, contract = false, no_weight_cache = false, backward_under_autocast = false, list = false;
@@ -65,11 +65,18 @@ LossScalerRow loss_scaler_of(const Words& w, std::string_view precision_text, co
 AllReduceOptions all_reduce_of(const Words& w) {
     constexpr std::array<std::string_view, 2> scalings = {"none", "ms-amp"};
     const auto scaled = parse_name<bool>("all-reduce scaling", scalings, w.all_reduce_scaling);
-    const std::string_view transport = !w.transport.empty() ? std::string_view(w.transport) : scaled ? "e4m3" : "fp32";
-    return {.order = parse_name<op::AllReduceOrder>("all-reduce", op::all_reduce_order_names, w.all_reduce),
-            .division = parse_name<op::AllReduceDivision>("division", op::all_reduce_division_names, w.divide),
-            .transport = format(transport),
-            .scaled = scaled};
+    const Payload payload = payload_of(!w.transport.empty() ? std::string_view(w.transport) : scaled ? "e4m3" : "fp32");
+    return {.order = parse_name<AllReduceOrder>("all-reduce", all_reduce_order_names, w.all_reduce),
+            .division = parse_name<AllReduceDivision>("division", all_reduce_division_names, w.divide),
+            .transport = payload.format,
+            .scaled = scaled,
+            .blocks = payload.blocks};
+}
+
+ShardOptions shard_of(const Words& w) {
+    ShardOptions o{.sharding = parse_name<Sharding>("sharding", sharding_names, w.shard)};
+    if (!w.gather.empty()) o.gather = payload_of(w.gather);
+    return o;
 }
 
 OptimizerOptions optimizer_of(const Words& w) {
@@ -125,6 +132,8 @@ void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
         o.optimizer = optimizer_of(w);
         o.precision.loss_scaler = loss_scaler_of(w, precision.name, precision.loss_scaler);
         o.all_reduce = all_reduce_of(w);
+        o.shard = shard_of(w);
+        check_sharding(o);
         check(o.precision.loss_scaler.options);
         check(o.optimizer);
         options.runs.push_back(o);
@@ -254,15 +263,25 @@ void add_precision_options(CLI::App& app, Words& w) {
     app.add_option("--replicas", w.common.replicas, "Number of replicas, each with its own batches")
         ->transform(whole_number(1, 4096))
         ->group(parallel);
-    app.add_option("--all-reduce", w.all_reduce, "Order of the sum over replicas: ring (default) or tree")
+    app.add_option("--all-reduce", w.all_reduce,
+                   "Algorithm of the sum over replicas: " + either(all_reduce_order_names) +
+                       "; default ring; see --list")
         ->group(parallel);
     app.add_option("--all-reduce-format", w.transport,
-                   "Format of what is sent and summed; default fp32, or e4m3 with ms-amp's scale")
+                   "Format of what is sent and summed; default fp32, or e4m3 with ms-amp's scale; or blocks, such as "
+                   "mxfp8, to which each message is cast, and which are summed in FP32")
         ->group(parallel);
     app.add_option("--all-reduce-scaling", w.all_reduce_scaling,
                    "none (default), or ms-amp: a power-of-two scale for each tensor, for weights of layers in FP8")
         ->group(parallel);
-    app.add_option("--divide", w.divide, "Divide by the number of replicas before (default) or after the sum")
+    app.add_option("--divide", w.divide,
+                   "Division by the number of replicas: before (default) or after the sum, or nccl-avg: 1 / N rounded, "
+                   "then each gradient times it")
+        ->group(parallel);
+    app.add_option("--shard", w.shard, "Sharded optimizer: " + either(sharding_names) + "; default none; see --list")
+        ->group(parallel);
+    app.add_option("--gather-format", w.gather,
+                   "Format or blocks in which a sharded optimizer gathers weights; default: that of master weights")
         ->group(parallel);
 }
 

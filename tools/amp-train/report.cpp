@@ -8,8 +8,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <span>
 #include <cmath>
+#include <span>
 
 namespace amp::train_tool {
 
@@ -60,6 +60,7 @@ std::string plan_report(const TrainOptions& options, const TrainingProgram& trai
             text += fmt::format("      from {}\n", op.inputs[i]);
         if (op.inputs.size() > shown) text += fmt::format("      from {} more\n", op.inputs.size() - shown);
         if (!op.accumulate.empty()) text += fmt::format("      accumulates: {}\n", op.accumulate);
+        if (!op.sends.empty()) text += fmt::format("      sends: {}\n", op.sends);
         if (!op.rule.empty()) text += fmt::format("      because: {}\n", op.rule);
         if (!op.tensor_cores.empty()) text += fmt::format("      tensor cores: {}\n", op.tensor_cores);
     }

@@ -34,6 +34,7 @@ NB_MODULE(_ampscope, m) {
     bind_loss_scale(m);
     bind_optimizer(m);
     bind_products(m);
+    bind_collective(m);
     bind_recording(m);
     bind_step_comparison(m);
     bind_teaching(m);

@@ -1,7 +1,6 @@
 // Element-wise ops on gradients.
 #pragma once
 
-#include <ampscope/formats/block.h>
 #include <ampscope/sim/backend/kernels/kernel.h>
 #include <ampscope/sim/program/ops/gradient.h>
 
@@ -34,33 +33,6 @@ AMPSCOPE_INLINE float clip_factor(const FormatSpec& f, float norm, double max_no
     const float factor = quantize(f, reciprocal * static_cast<float>(max_norm));
     return factor > 1 ? 1 : factor;
 }
-
-/// What replicas send and add: x * encode in the transport's format. The result is multiplied by decode.
-struct Transport {
-    FormatSpec format;
-    bool scaled = false;
-    float encode = 1, decode = 1;
-
-    /// The transport of a scaled all-reduce; `amax` is the largest magnitude of all replicas.
-    AMPSCOPE_INLINE static Transport under_scale(const FormatSpec& f, float amax, std::int64_t replicas) {
-        const auto number = static_cast<double>(replicas);
-        const float encode = block_scale(ScaleRule::ms_amp, f, amax).encode * static_cast<float>(1 / std::sqrt(number));
-        return {.format = f, .scaled = true, .encode = encode, .decode = 1 / encode / static_cast<float>(number)};
-    }
-    [[nodiscard]] AMPSCOPE_INLINE Policy policy() const {
-        return {.overflow = scaled ? Overflow::saturate_all : Overflow::infinity};
-    }
-    [[nodiscard]] AMPSCOPE_INLINE float send(float x, double divisor) const {
-        if (!scaled) return quantize(format, x / divisor);
-        return quantize(format, x - x == 0 ? x * encode : x - x, policy()); // NaN if x is infinite or NaN
-    }
-    [[nodiscard]] AMPSCOPE_INLINE float add(float x, float y) const {
-        return quantize(format, static_cast<double>(x) + y, policy());
-    }
-    [[nodiscard]] AMPSCOPE_INLINE float receive(float sum, double divisor) const {
-        return scaled ? named(sum * decode) : quantize(format, sum / divisor);
-    }
-};
 
 } // namespace amp::kernels
 

@@ -18,37 +18,6 @@ struct AccumulateGradient {
     [[nodiscard]] const std::vector<TensorId>& outputs() const { return totals; }
 };
 
-enum class AllReduceOrder : std::uint8_t {
-    ring, ///< chunk c of N (the first are longer by the remainder) is summed from replica c + 1 on, around the ring
-    tree  ///< neighbours in pairs, then pairs of neighbours; an odd one out takes part in the next round
-};
-inline constexpr std::array<std::string_view, 2> all_reduce_order_names = {"ring", "tree"};
-enum class AllReduceDivision : std::uint8_t {
-    before, ///< each replica's gradient is divided by their number and rounded, then summed (PyTorch's DDP)
-    after   ///< the sum is divided (Horovod, DeepSpeed's default)
-};
-inline constexpr std::array<std::string_view, 2> all_reduce_division_names = {"before", "after"};
-
-/// out = the mean of the replicas' gradients. What is sent is rounded to `transport`, and so is every sum and quotient.
-///
-/// If `scaled`, as in MS-AMP's FP8DistributedDataParallel: every replica multiplies by one scale, which is the scale
-/// that ScaleRule::ms_amp derives from the largest magnitude of all replicas, divided by the root of their number; sums
-/// saturate; scale and mean are divided out by one factor in FP32. Infinite or NaN magnitudes are sent as NaN. (MS-AMP
-/// saturates them, but notes the amax and treats the tensor as not finite.)
-struct AllReduce {
-    static constexpr std::string_view name = "all_reduce";
-    std::vector<TensorId> in;
-    TensorId out;
-    AllReduceOrder order = AllReduceOrder::ring;
-    AllReduceDivision division = AllReduceDivision::before;
-    FormatSpec transport = format("fp32");
-    bool scaled = false;
-    [[nodiscard]] const std::vector<TensorId>& inputs() const { return in; }
-    [[nodiscard]] auto outputs() const { return std::array{out}; }
-};
-void run(Cpu& cpu, const AllReduce& op);
-void run(Cuda& cuda, const AllReduce& op);
-
 /// Sets the step's found_inf if an element of a gradient is infinite or NaN.
 struct CheckFinite {
     static constexpr std::string_view name = "check_finite";

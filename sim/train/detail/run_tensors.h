@@ -21,6 +21,9 @@ NamedTensors gradients_of(const Trainer& trainer);   ///< weights' gradients, th
 NamedTensors activations_of(const Trainer& trainer); ///< the outputs of layers
 NamedTensors weights_of(const Trainer& trainer);     ///< parameters as the optimizer keeps them
 NamedTensors state_of(const Trainer& trainer);       ///< all that decides the next steps: weights and optimizer
+/// The same as recorders write it: of a sharded optimizer the master weight by the weight's name, from which the weight
+/// is gathered.
+NamedTensors recorded_state_of(const Trainer& trainer);
 
 /// What a file of recorded tensors says of them: schema version, step and kinds.
 std::map<std::string, std::string> metadata_of(const NamedTensors& tensors, std::int64_t step);

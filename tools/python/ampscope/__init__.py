@@ -12,6 +12,7 @@ from ._ampscope import (AdamFindings, ComparisonFindings, DiffFindings, Format, 
                         loss_scalers, optimizers, precisions, profiles)
 from ._autocast import autocast, autocast_rule
 from ._chart import Picture, lines
+from ._collectives import all_reduce, collectives
 from ._conversions import (add, decode, div, encode, fma, histogram, mul, operate, operations, quantize, sqrt,
                            store_number, sub)
 from ._display import facts
@@ -35,9 +36,10 @@ def __getattr__(name):
 
 __all__ = ["AdamFindings", "Answer", "Blocks", "ComparisonFindings", "DiffFindings", "Format", "Histogram",
            "HistogramFindings", "LossScaleFindings", "LossScaler", "Optimizer", "Picture", "Run", "Table",
-           "__version__", "accumulators", "adam_findings", "add", "amp_adam", "amp_diff", "amp_histogram",
-           "amp_loss_scale", "amp_report", "autocast", "autocast_ops", "autocast_rule", "batches", "block",
-           "block_dequantize", "block_quantize", "comparison_findings", "decode", "diff_findings", "div", "dot",
-           "encode", "facts", "fma", "format", "formats", "histogram", "histogram_findings", "lines",
-           "loss_scale_findings", "loss_scalers", "matmul", "mul", "operate", "operations", "optimizers", "precisions",
-           "profiles", "quantize", "read_tensors", "recipes", "scaled_mm", "sqrt", "store_number", "sub", "train"]
+           "__version__", "accumulators", "adam_findings", "add", "all_reduce", "amp_adam", "amp_diff",
+           "amp_histogram", "amp_loss_scale", "amp_report", "autocast", "autocast_ops", "autocast_rule", "batches",
+           "block", "block_dequantize", "block_quantize", "collectives", "comparison_findings", "decode",
+           "diff_findings", "div", "dot", "encode", "facts", "fma", "format", "formats", "histogram",
+           "histogram_findings", "lines", "loss_scale_findings", "loss_scalers", "matmul", "mul", "operate",
+           "operations", "optimizers", "precisions", "profiles", "quantize", "read_tensors", "recipes", "scaled_mm",
+           "sqrt", "store_number", "sub", "train"]

@@ -1,0 +1,111 @@
+#include <ampscope/sim/backend/cpu/all_reduce.h>
+
+#include <ampscope/formats/batch.h>
+#include <ampscope/formats/environment.h>
+#include <ampscope/sim/backend/cpu/detail/wide.h>
+#include <ampscope/sim/backend/kernels/all_reduce.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace amp::op {
+
+using namespace kernels;
+
+namespace {
+
+/// The largest magnitude of all replicas; NaN if there is one.
+float amax_of(std::span<const std::span<const float>> gradients) {
+    std::uint32_t most = 0; // bits of magnitudes are ordered as magnitudes are
+    for (const std::span<const float> gradient : gradients)
+        for (const float x : gradient) most = std::max(most, std::bit_cast<std::uint32_t>(x) & 0x7fffffff);
+    return std::bit_cast<float>(most);
+}
+
+/// values = round(change(value)) in that format: the vectorised version of an unscaled Transport.
+template <class Change>
+void round_each(const FormatSpec& format, std::span<float> values, const Change& change) {
+    std::vector<double> wide(values.begin(), values.end());
+    for (double& x : wide) x = change(x);
+    cpu::round_wide(format, wide.data(), values.data(), static_cast<std::int64_t>(values.size()));
+}
+
+/// Gradients become what is sent.
+void send(const Transport& transport, std::span<float> gradients) {
+    if (transport.scaled) {
+        for (float& x : gradients) x = transport.send(x);
+        return;
+    }
+    const double divisor = transport.divisor(), factor = transport.factor();
+    round_each(transport.format, gradients, [=](double x) { return x / divisor; });
+    if (transport.division == AllReduceDivision::nccl_avg)
+        round_each(transport.format, gradients, [=](double x) { return x * factor; });
+}
+
+/// Pairwise sums without casts: the vectorised version of reduce_chunk().
+void add_pairwise(const Transport& transport, const ReplicaChunk& chunk, std::span<const Addition> additions) {
+    const auto of = [&](std::int64_t replica) {
+        return std::span(chunk.numbers + replica * chunk.stride, static_cast<std::size_t>(chunk.count));
+    };
+    for (const Addition& a : additions)
+        apply(Operation::add, transport.format, of(a.to), of(a.from), {}, of(a.to), {.policy = transport.policy()});
+}
+
+/// The op on gradients of replicas, wherever they lie.
+void reduce(const AllReduce& op, std::span<const std::span<const float>> gradients, int threads, std::span<float> out) {
+    const std::int64_t count = std::ssize(out);
+    const Transport transport = Transport::of(op, op.scaled ? amax_of(gradients) : 0);
+    std::vector<float> replicas;
+    replicas.reserve(gradients.size() * out.size());
+    for (const std::span<const float> gradient : gradients)
+        replicas.insert(replicas.end(), gradient.begin(), gradient.end());
+    send(transport, replicas);
+
+    const Schedule schedule = op.schedule();
+    const ChunkReduction how = chunk_reduction(op, transport, schedule);
+    const std::vector<ChunkSum> sums = sums_of(schedule);
+    const std::int64_t work = count * std::ssize(op.in) / schedule.chunks();
+    for_each_chunk(sums.size(), cpu::lines_at_once(work), threads, [&](std::uint64_t first, std::uint64_t last) {
+        for (std::uint64_t c = first; c < last; ++c) {
+            const auto [begin, end] = schedule.chunk(static_cast<int>(c), count);
+            const ReplicaChunk chunk{replicas.data() + begin, count, std::ssize(op.in), end - begin};
+            const ChunkSum& sum = sums[c];
+            if (how.sum == ReduceSum::pairwise && !how.casts) add_pairwise(transport, chunk, sum.additions);
+            else reduce_chunk(how, chunk, sum.additions.data(), std::ssize(sum.additions), sum.owner);
+            std::copy_n(chunk.numbers + sum.owner * count, end - begin, out.begin() + begin);
+        }
+    });
+    if (transport.scaled)
+        for (float& x : out) x = transport.receive(x);
+    else if (transport.changes_sums())
+        round_each(transport.format, out, [&](double x) { return x / transport.number; });
+}
+
+} // namespace
+
+void run(Cpu& cpu, const AllReduce& op) {
+    std::vector<std::span<const float>> gradients;
+    for (const TensorId id : op.in) gradients.push_back(cpu[id]);
+    reduce(op, gradients, cpu.threads(), cpu[op.out]);
+    cpu::round_in_place(cpu, op.out, 0, cpu.info(op.out).count());
+}
+
+} // namespace amp::op
+
+namespace amp {
+
+std::vector<float> all_reduced(const AllReduceOptions& o, std::span<const std::span<const float>> gradients,
+                               int threads) {
+    check(o);
+    if (gradients.empty()) throw std::invalid_argument("[all-reduce] expected a gradient of at least one replica");
+    for (const std::span<const float> gradient : gradients)
+        if (gradient.size() != gradients[0].size())
+            throw std::invalid_argument("[all-reduce] expected gradients of the same length");
+    const FloatEnvironment environment;
+    std::vector<float> mean(gradients[0].size());
+    const std::vector<TensorId> replicas(gradients.size());
+    op::reduce({replicas, {}, o.order, o.division, o.transport, o.scaled, o.blocks}, gradients, threads, mean);
+    return mean;
+}
+
+} // namespace amp

@@ -1,0 +1,52 @@
+// What adding up gradients of N replicas costs in accuracy, by algorithm and format, from recorded gradients.
+#pragma once
+
+#include <ampscope/sim/io/recording.h>
+#include <ampscope/sim/program/ops/all_reduce.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace amp {
+
+struct CollectiveErrorOptions {
+    std::vector<AllReduceOptions> ways; ///< the all-reduces that are compared
+    int threads = 0;                    ///< 0: every core; results do not depend on it
+};
+
+/// The all-reduces that a report compares: those that frameworks use, beside an exact sum.
+std::vector<AllReduceOptions> usual_all_reduces();
+
+/// What distinguishes an all-reduce from others: "ring, bf16, nccl-avg".
+std::string name_of(const AllReduceOptions& options);
+
+struct CollectiveErrors {
+    AllReduceOptions way;
+    std::vector<double> errors;             ///< for each number of replicas: |mean - exact mean| / |exact mean|
+    std::optional<double> exponent, beyond; ///< the errors grow as N to it: see collective_errors()
+};
+
+struct CollectiveErrorFindings {
+    std::size_t steps = 0, tensors = 0, elements = 0; ///< recorded steps, and what each of them has
+    std::vector<int> replicas;
+    std::vector<CollectiveErrors> rows;
+    static constexpr int fitted_from = 8, fitted_to = 256; ///< replicas
+};
+
+/// The error of the mean of gradients[0] ... gradients[N - 1] for N = 2, 3, 4, 6, 8, 12 ... up to their number. Norms
+/// are taken over all elements, the exact mean is a sum in double. The exponent is the slope of the line through
+/// (log N, log error) from `fitted_from` to `fitted_to` replicas, and beyond, if there are three points. Of 256 equal
+/// terms the next is half a unit of their sum in BF16: sums then begin to stand still.
+CollectiveErrorFindings collective_errors(const std::vector<std::vector<float>>& gradients,
+                                          const CollectiveErrorOptions& options);
+
+/// The same of recorded gradients of weights. Each recorded step is a replica: its tensors, in the order of their
+/// names, are one bucket, as DDP makes them. That is so to the bit if the weights stayed as they were (a learning rate
+/// of 0): then steps differ in their batches alone, as replicas do. Throws FileError, and std::invalid_argument for
+/// steps that do not have the same tensors, or fewer than two of them.
+CollectiveErrorFindings recorded_collective_errors(const std::vector<std::filesystem::path>& paths,
+                                                   const CollectiveErrorOptions& options);
+
+} // namespace amp

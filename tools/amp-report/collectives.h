@@ -1,0 +1,15 @@
+// What adding up replicas' gradients costs: the report of amp-report --collectives.
+#pragma once
+
+#include <ampscope/sim/findings/collective_error.h>
+#include <ampscope/tools/document/document.h>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace amp::report_tool {
+
+Document document_of(const CollectiveErrorFindings& findings);
+
+nlohmann::ordered_json json_of(const CollectiveErrorFindings& findings);
+
+} // namespace amp::report_tool
