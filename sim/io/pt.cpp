@@ -72,7 +72,9 @@ std::uint64_t count_of(const pickle::Tensor& t) { return count_of(t, 0, t.shape.
 
 class PtFile : public TensorFile {
   public:
-    PtFile(const std::filesystem::path& path, const OpenOptions&) : TensorFile(check_magic(path)), archive_(path) {
+    explicit PtFile(const FileRange& range)
+        : TensorFile(check_magic(range)), archive_(range), is_part_(range.length.has_value()) {
+        const std::filesystem::path& path = path_;
         const auto& members = archive_.members();
         const auto pickle_member = std::ranges::find_if(
             members, [](const auto& m) { return m.name == "data.pkl" || m.name.ends_with("/data.pkl"); });
@@ -129,7 +131,7 @@ class PtFile : public TensorFile {
         const int bytes = view.type->bits / 8;
         const Storage storage{archive_, view.member, static_cast<std::uint64_t>(bytes),
                               big_endian_ ? static_cast<std::size_t>(bytes / view.type->numbers()) : 0};
-        return read_view(storage, view.in_memory_order ? in_memory_order(tensor) : tensor,
+        return read_view(storage, view.in_memory_order ? in_memory_order(tensor) : tensor, is_part_,
                          [&](const std::string& what) { throw FileError(path_, where + what); });
     }
 
@@ -146,9 +148,8 @@ class PtFile : public TensorFile {
             return scales;
         }
         const FormatSpec format = amp::format(info(type).format);
-        std::ranges::transform(bytes, scales.begin(), [&](std::byte code) {
-            return decode(format, std::to_integer<std::uint32_t>(code));
-        });
+        std::ranges::transform(bytes, scales.begin(),
+                               [&](std::byte code) { return decode(format, std::to_integer<std::uint32_t>(code)); });
         return scales;
     }
 
@@ -189,12 +190,15 @@ class PtFile : public TensorFile {
         return ": " + first + (skipped_ > 1 ? "; " + std::to_string(skipped_ - 1) + " more like it" : "");
     }
 
-    static const std::filesystem::path& check_magic(const std::filesystem::path& path) {
+    static const std::filesystem::path& check_magic(const FileRange& range) {
+        const std::filesystem::path& path = range.path;
         const ByteFile file(path);
-        const std::string magic = file.text_at(0, std::min<std::uint64_t>(2, file.size()));
+        const std::string magic =
+            file.text_at(range.begin, std::min<std::uint64_t>(2, file.size() - std::min(range.begin, file.size())));
         if (magic.starts_with('\x80'))
-            throw FileError(path, "byte 0: a bare pickle (torch.save before PyTorch 1.6); load and save it again with "
-                                  "a newer PyTorch, or as safetensors");
+            throw FileError(path, "byte " + std::to_string(range.begin) +
+                                      ": a bare pickle (torch.save before PyTorch 1.6); load and save it again with "
+                                      "a newer PyTorch, or as safetensors");
         return path;
     }
 
@@ -259,9 +263,10 @@ class PtFile : public TensorFile {
         const Layout layout = layout_of(t);
         const bool large =
             !layout.ascending && (layout.end - layout.begin) * static_cast<std::uint64_t>(type->bits / 8) > max_held;
-        entry.storage_order = (layout.dense && !layout.c_order) || (large && !layout.dense);
+        const bool in_memory_order = large && !layout.dense && !is_part_;
+        entry.storage_order = (layout.dense && !layout.c_order && !is_part_) || in_memory_order;
         entry.repeats = layout.repeats;
-        views_.push_back({member, &t, type, large && !layout.dense, nullptr});
+        views_.push_back({member, &t, type, in_memory_order, nullptr});
         tensors_.push_back(std::move(entry));
     }
 
@@ -330,6 +335,7 @@ class PtFile : public TensorFile {
     }
 
     ZipArchive archive_;
+    bool is_part_; ///< a part of a tensor, which is read in C order: those of other parts lie between its elements
     std::string prefix_;
     std::map<std::string, std::size_t> index_;
     bool big_endian_ = false;
@@ -341,8 +347,6 @@ class PtFile : public TensorFile {
 
 } // namespace
 
-std::unique_ptr<TensorFile> open_pt(const std::filesystem::path& path, const OpenOptions& options) {
-    return std::make_unique<PtFile>(path, options);
-}
+std::unique_ptr<TensorFile> open_pt(const FileRange& range) { return std::make_unique<PtFile>(range); }
 
 } // namespace amp

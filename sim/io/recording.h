@@ -135,9 +135,6 @@ class RecordingError : public std::runtime_error {
     std::vector<std::string> lines_;
 };
 
-/// Adds the error as a line unless its file has one: in a damaged file every tensor may be an error.
-void add_error(std::vector<std::string>& errors, const FileError& error);
-
 /// "h.0.weight.grad" -> "h.0", "c1.out.grad" -> "c1".
 std::string layer_of(std::string_view tensor);
 

@@ -1,4 +1,5 @@
 #include <ampscope/sim/io/byte_file.h>
+#include <ampscope/sim/io/detail/joined_file.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -140,7 +141,16 @@ void finish_entry(TensorEntry& entry, const std::filesystem::path& file) {
     entry.bytes = entry.count * bits / 8;
 }
 
+namespace {
+
+bool is_distributed(const std::filesystem::path& path) { return path.filename() == ".metadata"; }
+
+} // namespace
+
+bool names_files(const std::filesystem::path& path) { return is_distributed(path) || is_index(path); }
+
 bool is_tensor_file(const std::filesystem::path& path) {
+    if (names_files(path)) return true;
     const std::string extension = path.extension().string();
     return extension == ".safetensors" || extension == ".npy" || extension == ".npz" || extension == ".pt" ||
            extension == ".pth";
@@ -150,12 +160,21 @@ bool may_lack_format(const std::filesystem::path& path) {
     return path.extension() == ".npy" || path.extension() == ".npz";
 }
 
+void add_error(std::vector<std::string>& errors, const FileError& error) {
+    const std::string begin = error.file() + ": ";
+    if (std::ranges::none_of(errors, [&](const std::string& earlier) { return earlier.starts_with(begin); }))
+        errors.emplace_back(error.what());
+}
+
 std::unique_ptr<TensorFile> open_tensor_file(const std::filesystem::path& path, const OpenOptions& options) {
     const std::string extension = path.extension().string();
+    if (is_distributed(path)) return open_distributed(path);
+    if (is_index(path)) return open_safetensors_index(path);
+    if (std::error_code none; std::filesystem::is_directory(path, none)) return open_sharded_safetensors(path);
     if (extension == ".safetensors") return open_safetensors(path);
     if (extension == ".npy") return open_npy(path, options);
     if (extension == ".npz") return open_npz(path, options);
-    if (extension == ".pt" || extension == ".pth") return open_pt(path, options);
+    if (extension == ".pt" || extension == ".pth") return open_pt({.path = path});
     return open_raw(path, options);
 }
 
