@@ -68,7 +68,8 @@ class FlatTensorFile : public TensorFile {
 std::unique_ptr<TensorFile> open_safetensors(const std::filesystem::path& path);
 std::unique_ptr<TensorFile> open_npy(const std::filesystem::path& path, const OpenOptions& options);
 std::unique_ptr<TensorFile> open_npz(const std::filesystem::path& path, const OpenOptions& options);
-/// A range that is given with its length is read as a part of a tensor: all of its tensors in C order.
+/// A range that is given with its length is a part of a checkpoint: its tensors are read in C order, and it may hold
+/// none.
 std::unique_ptr<TensorFile> open_pt(const FileRange& range);
 std::unique_ptr<TensorFile> open_raw(const std::filesystem::path& path, const OpenOptions& options);
 

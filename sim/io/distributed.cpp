@@ -95,6 +95,7 @@ class Reader {
         for (const auto& [key, value] : places->items) add_place(key, value);
         for (const auto& [key, value] : tensors->items) add_entry(key, value);
         tell_of_absent_files();
+        joined_->sort();
         if (joined_->tensors().empty() && joined_->problems().empty()) fail("names no tensor that can be read");
         return std::move(joined_);
     }
@@ -118,8 +119,9 @@ class Reader {
         if (const auto* extensions = value_as<pickle::Sequence>(item_of(*info, "transform_descriptors")))
             for (const Ref& extension : extensions->items)
                 if (const auto* text = value_as<std::string>(extension)) stored.extension = *text;
-        if (offset && !places_.emplace(std::pair(*name, *offset), std::move(stored)).second)
-            fail("storage_data: the shard of '" + *name + "' at " + text_of(*offset) + " is there twice");
+        if (!places_.emplace(std::pair(*name, offset), std::move(stored)).second)
+            fail("storage_data: the shard of '" + *name + "' at " + text_of(offset.value_or(Extents())) +
+                 " is there twice");
     }
 
     void add_entry(const Ref& key, const Ref& value) {
@@ -130,8 +132,12 @@ class Reader {
         if (tensor == nullptr) {
             const auto* object = value_as<pickle::Opaque>(value);
             const bool is_bytes = object != nullptr && object->name.ends_with(".BytesStorageMetadata");
-            if (!is_bytes) joined_->add_problem("'" + *name + "': is " + described(value));
-            return; // a number, a list of names: no tensor
+            if (!is_bytes) return joined_->add_problem("'" + *name + "': is " + described(value));
+            const auto place = places_.find({*name, std::nullopt}); // a number, a text, a list of names
+            if (place == places_.end() || !place->second.extension.empty()) return;
+            joined_->add_value(*name, ranges_->size());
+            return ranges_->push_back(
+                {path_.parent_path() / place->second.file, place->second.begin, place->second.length});
         }
         const std::string where = "tensor '" + *name + "': ";
         const DTypeInfo* type = dtype_of(item_of(*tensor, "properties"), where);
@@ -172,7 +178,7 @@ class Reader {
             const auto offsets = state == nullptr ? std::nullopt : extents_of(item_of(*state, "offsets"));
             const auto sizes = state == nullptr ? std::nullopt : extents_of(item_of(*state, "sizes"));
             if (!offsets || !sizes) fail(where + "a chunk has no offsets or sizes");
-            const auto place = places_.find({name, *offsets});
+            const auto place = places_.find({name, offsets});
             TensorShard shard{.box = {*offsets, *sizes}, .source = ranges_->size(), .tensor = 0};
             if (place == places_.end()) {
                 if (std::ranges::find(*sizes, std::uint64_t{0}) != sizes->end()) continue; // of a rank without rows
@@ -211,10 +217,10 @@ class Reader {
     }
 
     const fs::path path_;
-    std::map<std::pair<std::string, Extents>, Stored> places_;
-    std::map<std::string, std::optional<std::uint64_t>> sizes_; ///< of the files; none: it is not there
-    std::map<std::string, std::size_t> absent_;                 ///< files, and the number of tensors with shards there
-    std::shared_ptr<std::vector<FileRange>> ranges_;            ///< of the shards: what the joined file opens
+    std::map<std::pair<std::string, std::optional<Extents>>, Stored> places_; ///< of shards, and of other values
+    std::map<std::string, std::optional<std::uint64_t>> sizes_;               ///< of the files; none: it is not there
+    std::map<std::string, std::size_t> absent_;      ///< files, and the number of tensors with shards there
+    std::shared_ptr<std::vector<FileRange>> ranges_; ///< of the shards: what the joined file opens
     std::unique_ptr<JoinedFile> joined_;
 };
 

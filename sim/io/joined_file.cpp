@@ -1,7 +1,7 @@
 #include <ampscope/sim/io/detail/joined_file.h>
 
 #include <algorithm>
-#include <cstring>
+#include <numeric>
 
 #include <sys/resource.h>
 
@@ -38,6 +38,28 @@ void JoinedFile::add(TensorEntry entry, std::vector<TensorShard> shards) {
     std::ranges::sort(placed, {}, [](const Placed& p) { return p.box.position(0); });
     shards_.push_back(std::move(placed));
     tensors_.push_back(std::move(entry));
+}
+
+void JoinedFile::sort() {
+    std::vector<std::size_t> order(tensors_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) -> const std::string& { return tensors_[i].name; });
+    std::vector<TensorEntry> tensors;
+    std::vector<std::vector<Placed>> shards;
+    for (const std::size_t i : order) {
+        tensors.push_back(std::move(tensors_[i]));
+        shards.push_back(std::move(shards_[i]));
+    }
+    tensors_ = std::move(tensors);
+    shards_ = std::move(shards);
+}
+
+std::map<std::string, PlainValue> JoinedFile::values() const {
+    std::map<std::string, PlainValue> values;
+    for (const auto& [name, source] : values_)
+        for (const auto& [key, value] : opened(source)->values())
+            values.emplace(key.empty() ? name : name + "." + key, value);
+    return values;
 }
 
 std::shared_ptr<const TensorFile> JoinedFile::opened(std::size_t source) const {

@@ -18,6 +18,7 @@ namespace {
 constexpr std::size_t max_pickle = 32'000'000;
 constexpr std::size_t max_visits = 250'000;   // shared values may be visited repeatedly
 constexpr std::size_t max_names = 64'000'000; // bytes of all dotted names
+constexpr std::size_t max_text = 1000;        // bytes kept of a text among the tensors
 constexpr std::size_t max_notes = 100;        // notes on values that are not read
 constexpr int max_depth = 64;                 // containers may contain themselves
 constexpr std::uint64_t max_scales = max_held / sizeof(float);
@@ -91,11 +92,13 @@ class PtFile : public TensorFile {
             throw FileError(path, "data.pkl, byte " + std::to_string(byte) + ": " + what);
         });
         visit(*pickle_.root, "", 0);
-        if (tensors_.empty()) throw FileError(path, "data.pkl: holds no tensor that can be read" + why_none());
+        if (tensors_.empty() && !is_part_)
+            throw FileError(path, "data.pkl: holds no tensor that can be read" + why_none());
         if (skipped_ > max_notes)
             notes_.push_back("and " + std::to_string(skipped_ - max_notes) + " more are not read; skipped");
     }
 
+    [[nodiscard]] std::map<std::string, PlainValue> values() const override { return values_; }
     [[nodiscard]] bool random_access(std::size_t) const override { return false; }
     void read_at(std::size_t, std::uint64_t, std::span<std::byte>) const override {
         throw std::logic_error("members of .pt files are streams");
@@ -221,6 +224,14 @@ class PtFile : public TensorFile {
                 visit(*sequence->items[i], below(std::to_string(i)), depth + 1);
         } else if (const auto* opaque = std::get_if<pickle::Opaque>(&value.data)) {
             visit_object(*opaque, name.empty() ? path_.stem().string() : name, depth);
+        } else if (const auto* text = std::get_if<std::string>(&value.data)) {
+            values_.emplace(name, text->substr(0, max_text));
+        } else if (const auto* real = std::get_if<double>(&value.data)) {
+            values_.emplace(name, *real);
+        } else if (const auto* integer = std::get_if<std::int64_t>(&value.data)) {
+            values_.emplace(name, static_cast<double>(*integer));
+        } else if (const auto* truth = std::get_if<bool>(&value.data)) {
+            values_.emplace(name, *truth ? 1.0 : 0.0);
         }
     }
 
@@ -335,6 +346,7 @@ class PtFile : public TensorFile {
     }
 
     ZipArchive archive_;
+    std::map<std::string, PlainValue> values_;
     bool is_part_; ///< a part of a tensor, which is read in C order: those of other parts lie between its elements
     std::string prefix_;
     std::map<std::string, std::size_t> index_;

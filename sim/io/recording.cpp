@@ -5,6 +5,7 @@
 #include <ampscope/sim/io/dump_path.h>
 #include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/json_reader.h>
+#include <ampscope/sim/io/optimizer_state.h>
 #include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/step_log.h>
 
@@ -68,6 +69,7 @@ TensorKind usual_kind(std::string_view tensor, bool in_state, TensorKind unstate
     constexpr std::array<std::string_view, 5> state_names = {".m", ".v", ".compensation", ".delayed_scale",
                                                              ".amax_history"};
     const auto ends = [&](std::string_view suffix) { return tensor.ends_with(suffix); };
+    if (state_name(tensor)) return TensorKind::state;
     if (in_state) return std::ranges::any_of(state_names, ends) ? TensorKind::state : TensorKind::weight;
     if (ends(".out.grad")) return TensorKind::activation_gradient;
     return ends(".grad") ? TensorKind::weight_gradient : unstated;
@@ -243,12 +245,14 @@ class Finder {
         if (!(scale > 0) || !std::isfinite(scale))
             throw FileError(file.path(), "metadata: loss_scale must be positive and finite");
         const std::map<std::string, TensorKind> kinds = stated_kinds(file);
+        const bool is_checkpoint = std::ranges::any_of(
+            file.tensors(), [](const TensorEntry& entry) { return state_name(entry.name).has_value(); });
+        const TensorKind unstated = is_checkpoint ? TensorKind::weight : find_.unstated;
         std::vector<RecordedTensor> tensors;
         for (std::size_t i = 0; i < file.tensors().size(); ++i) {
             const TensorEntry& entry = file.tensors()[i];
             const auto stated = kinds.find(entry.name);
-            const TensorKind kind =
-                stated == kinds.end() ? usual_kind(entry.name, in_state, find_.unstated) : stated->second;
+            const TensorKind kind = stated == kinds.end() ? usual_kind(entry.name, in_state, unstated) : stated->second;
             tensors.push_back({.file = file.path(),
                                .index = i,
                                .entry = entry,

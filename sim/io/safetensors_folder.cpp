@@ -112,6 +112,7 @@ class Gatherer {
 
 std::unique_ptr<TensorFile> made(std::unique_ptr<JoinedFile> joined) {
     if (joined->tensors().empty() && joined->problems().empty()) throw FileError(joined->path(), "holds no tensor");
+    joined->sort();
     return joined;
 }
 

@@ -15,6 +15,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace amp {
@@ -66,6 +67,9 @@ class ByteStream {
     virtual std::size_t read(std::span<std::byte> out) = 0;
 };
 
+/// What a checkpoint holds that is no tensor: an optimizer's learning rate, a parameter's name.
+using PlainValue = std::variant<double, std::string>;
+
 class TensorFile {
   public:
     virtual ~TensorFile() = default;
@@ -78,6 +82,9 @@ class TensorFile {
     [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
     /// What of a checkpoint of many files cannot be read, and why: lines as FileError has them. The rest is in tensors().
     [[nodiscard]] const std::vector<std::string>& problems() const { return problems_; }
+
+    /// The numbers and texts that stand beside the tensors of PyTorch's files, by their dotted names. Throws FileError.
+    [[nodiscard]] virtual std::map<std::string, PlainValue> values() const { return {}; }
 
     /// Whether read_at() works for this tensor; if not, only stream() does (compressed members).
     [[nodiscard]] virtual bool random_access(std::size_t tensor) const = 0;

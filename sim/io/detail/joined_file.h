@@ -30,10 +30,15 @@ class JoinedFile : public TensorFile {
     void add_problem(const std::string& what);
     /// What is wrong with one of the files: one line for each.
     void add_problem(const FileError& error);
+    /// What values() reads when it is asked for: those of a file of that source, below a name.
+    void add_value(std::string name, std::size_t source) { values_.emplace_back(std::move(name), source); }
+    /// Puts the tensors in the order of their names: it must not depend on how a checkpoint was cut.
+    void sort();
     void add_note(std::string note) { notes_.push_back(std::move(note)); }
     /// What the files say of themselves; where they differ, the first counts.
     void add_metadata(const std::map<std::string, std::string>& metadata);
 
+    [[nodiscard]] std::map<std::string, PlainValue> values() const override;
     [[nodiscard]] bool random_access(std::size_t tensor) const override;
     void read_at(std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) const override;
     [[nodiscard]] std::unique_ptr<ByteStream> stream(std::size_t tensor) const override;
@@ -56,6 +61,7 @@ class JoinedFile : public TensorFile {
     std::size_t most_open_;
     bool random_access_;
     std::vector<std::vector<Placed>> shards_; ///< of each tensor, in the order of their first elements
+    std::vector<std::pair<std::string, std::size_t>> values_;
     mutable std::mutex mutex_;
     mutable std::map<std::size_t, std::shared_ptr<const TensorFile>> files_; ///< those that are open
 };
