@@ -14,10 +14,10 @@ void JoinedFile::add_problem(const std::string& what) { add_problem(FileError(pa
 
 void JoinedFile::add_problem(const FileError& error) {
     constexpr std::size_t most = 100;
-    if (problems_.size() > most) return;
-    if (problems_.size() == most) problems_.emplace_back(FileError(path_, "more of it cannot be read").what());
-    else if (error.file() == FileError(path_, "").file()) problems_.emplace_back(error.what());
-    else add_error(problems_, error);
+    const bool is_part = error.file() != FileError(path_, "").file();
+    const auto is_known = [&](const FileError& earlier) { return is_part && earlier.file() == error.file(); };
+    if (problems_.size() > most || std::ranges::any_of(problems_, is_known)) return;
+    problems_.push_back(problems_.size() < most ? error : FileError(path_, "more of it cannot be read"));
 }
 
 void JoinedFile::add_metadata(const std::map<std::string, std::string>& metadata) {

@@ -135,7 +135,7 @@ class Finder {
         try {
             const auto file = open_tensor_file(path, options_);
             for (const std::string& note : file->notes()) result_.warnings.push_back(path.string() + ": " + note);
-            result_.errors.insert(result_.errors.end(), file->problems().begin(), file->problems().end());
+            for (const FileError& problem : file->problems()) result_.errors.emplace_back(problem.what());
             const bool states_scale = file->metadata().contains("loss_scale");
             const auto log = log_of_.find(path);
             const auto backward = backward_of_.find(path);

@@ -80,8 +80,8 @@ class TensorFile {
     [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
     /// What was skipped, and why: lines for the user.
     [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
-    /// What of a checkpoint of many files cannot be read, and why: lines as FileError has them. The rest is in tensors().
-    [[nodiscard]] const std::vector<std::string>& problems() const { return problems_; }
+    /// What of a checkpoint of many files cannot be read, and why: one error for each file. The rest is in tensors().
+    [[nodiscard]] const std::vector<FileError>& problems() const { return problems_; }
 
     /// The numbers and texts that stand beside the tensors of PyTorch's files, by their dotted names. Throws FileError.
     [[nodiscard]] virtual std::map<std::string, PlainValue> values() const { return {}; }
@@ -102,7 +102,8 @@ class TensorFile {
     std::filesystem::path path_;
     std::vector<TensorEntry> tensors_;
     std::map<std::string, std::string> metadata_;
-    std::vector<std::string> notes_, problems_;
+    std::vector<std::string> notes_;
+    std::vector<FileError> problems_;
 };
 
 /// One tensor as a file of its own, with the elements of an expanded view once each: code that counts elements counts
@@ -128,9 +129,11 @@ class DistinctElements : public TensorFile {
 
 /// Opens a file by its extension: .safetensors, .npy, .npz, .pt, .pth; any other is raw and needs options.dtype. A
 /// checkpoint of many files is opened by the file that names the others, Hugging Face's MODEL.safetensors.index.json or
-/// the .metadata of a distributed checkpoint of PyTorch, or by its folder, if that is one in safetensors. Throws
-/// FileError.
+/// the .metadata of a distributed checkpoint of PyTorch, or by its folder, which may also hold a distributed checkpoint
+/// in safetensors. Throws FileError.
 std::unique_ptr<TensorFile> open_tensor_file(const std::filesystem::path& path, const OpenOptions& options = {});
+/// The same for those who need all of it: the first of problems() is thrown.
+std::unique_ptr<TensorFile> open_complete_file(const std::filesystem::path& path, const OpenOptions& options = {});
 
 /// Adds the error as a line unless its file has one: in a damaged file every tensor may be an error.
 void add_error(std::vector<std::string>& errors, const FileError& error);
