@@ -96,27 +96,35 @@ void count(HistogramEntry& entry, const TensorFile& file, std::size_t tensor, co
 /// What is said of the tensors of one file.
 struct FileCounts {
     std::vector<HistogramEntry> entries;
-    std::string error;
+    std::vector<std::string> errors;
 };
 
-/// Counts the tensors of one file: all of them or, if it turns out to be damaged, none.
+/// Counts the tensors of one file: all of them or, if it turns out to be damaged, none. Of a checkpoint of many files
+/// those are left out that lie in a damaged one.
 FileCounts count_file(std::span<const RecordedTensor> tensors, std::vector<RecipePass>& recipes,
                       const HistogramOptions& options, const Progress& progress) {
     FileCounts counts;
     try {
         const auto file = open_tensor_file(tensors.front().file, options.open);
+        const std::string whole = FileError(file->path(), "").file();
         for (const RecordedTensor& tensor : tensors) {
-            HistogramEntry& entry = counts.entries.emplace_back(describe(tensor, options));
-            count(entry, *file, tensor.index, options, progress);
-            entry.censoring = censoring_of(tensor, entry.magnitudes.histogram, *entry.recorded_scale);
-            for (RecipePass& recipe : recipes)
-                entry.recipes.push_back(recipe.measure(
-                    *file, tensor, *entry.recorded_scale,
-                    {.worst = options.worst_blocks, .blocks = options.all_blocks, .threads = options.threads},
-                    progress));
+            try {
+                HistogramEntry entry = describe(tensor, options);
+                count(entry, *file, tensor.index, options, progress);
+                entry.censoring = censoring_of(tensor, entry.magnitudes.histogram, *entry.recorded_scale);
+                for (RecipePass& recipe : recipes)
+                    entry.recipes.push_back(recipe.measure(
+                        *file, tensor, *entry.recorded_scale,
+                        {.worst = options.worst_blocks, .blocks = options.all_blocks, .threads = options.threads},
+                        progress));
+                counts.entries.push_back(std::move(entry));
+            } catch (const FileError& error) {
+                if (error.file() == whole) throw;
+                add_error(counts.errors, error);
+            }
         }
     } catch (const std::exception&) { // other exceptions of a watch end the work
-        return {{}, failure_text(tensors.front().file)};
+        return {{}, {failure_text(tensors.front().file)}};
     }
     return counts;
 }
@@ -136,7 +144,7 @@ void count_files(std::span<const RecordedTensor> all, std::vector<RecipePass>& r
     for (const std::size_t i : order) counts[i] = count_file(files[i], recipes, options, progress);
     for (FileCounts& file : counts) {
         std::ranges::move(file.entries, std::back_inserter(findings.tensors));
-        if (!file.error.empty()) findings.errors.push_back(std::move(file.error));
+        std::ranges::move(file.errors, std::back_inserter(findings.errors));
     }
 }
 

@@ -100,7 +100,7 @@ class Finder {
         list(path, files);
         if (files.size() + result_.logs.size() == before && result_.errors.size() == errors)
             result_.errors.push_back(path.string() + ": no .safetensors, .npy, .npz, .pt or .pth file in this folder" +
-                                     about_log(path));
+                                     about_log(path) + about_checkpoint(path));
     }
 
     /// Leaves out the files that belong to a checkpoint that is listed, too: their tensors are its own.
@@ -135,6 +135,9 @@ class Finder {
         try {
             const auto file = open_tensor_file(path, options_);
             for (const std::string& note : file->notes()) result_.warnings.push_back(path.string() + ": " + note);
+            if (is_rank_file(path))
+                result_.warnings.push_back(path.string() + ": holds what one rank has of the tensors; name its folder "
+                                                           "to count them whole");
             for (const FileError& problem : file->problems()) result_.errors.emplace_back(problem.what());
             const bool states_scale = file->metadata().contains("loss_scale");
             const auto log = log_of_.find(path);
@@ -168,6 +171,14 @@ class Finder {
             return false;
         };
         walk_folder(folder, visit, result_.errors);
+    }
+
+    /// Why a folder of a distributed checkpoint cannot be read.
+    static std::string about_checkpoint(const fs::path& folder) {
+        std::error_code problem;
+        for (fs::directory_iterator at(folder, problem), end; !problem && at != end; at.increment(problem))
+            if (at->path().extension() == ".distcp") return "; its .distcp files need the .metadata saved with them";
+        return "";
     }
 
     void add_named(const fs::path& path, std::vector<fs::path>& files) {

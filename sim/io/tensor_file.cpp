@@ -197,6 +197,9 @@ std::unique_ptr<TensorFile> open_tensor_file(const std::filesystem::path& path, 
     if (extension == ".npy") return open_npy(path, options);
     if (extension == ".npz") return open_npz(path, options);
     if (extension == ".pt" || extension == ".pth") return open_pt({.path = path});
+    if (extension == ".distcp")
+        throw FileError(path,
+                        "a part of a distributed checkpoint, whose .metadata says what is in it; name its folder");
     return open_raw(path, options);
 }
 

@@ -29,6 +29,7 @@ ZipArchive::Handle ZipArchive::take_handle() const {
         idle_.pop_back();
         return handle;
     }
+    if (range_.length == 0) fail("cannot be read as a zip archive: it is empty"); // libzip would read on
     zip_error_t error;
     zip_error_init(&error);
     zip_source_t* source = zip_source_file_create(
