@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <cstring>
+#include <fmt/format.h>
 
 using namespace amp;
 using namespace amp::test;
@@ -183,6 +184,7 @@ TEST_CASE("shards that an index names are read once, through it") {
     refused(a + R"(,"b":"absent.safetensors")", 1,
             "weight_map: names absent.safetensors, which is not there; 1 tensor");
     refused(a + R"(,"z":"model-00001-of-00002.safetensors")", 1, "weight_map: 'z' is not in model-00001");
+    refused(a + R"(,"b":".")", 1, "weight_map: names ., a folder; 1 tensor is missing");
     refused(a + R"(,"b":"../b.safetensors")", 0, "weight_map: 'b' is not in a file of this folder");
     refused(a + R"(,"b":"/etc/passwd")", 0, "weight_map: 'b' is not in a file of this folder");
     refused(a + R"(,"b":3)", 0, "weight_map: 'b' is not in a file of this folder");

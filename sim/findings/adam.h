@@ -89,8 +89,8 @@ struct AdamFindings {
 /// Runs the optimizer over the recorded gradients of weights up to the examined step, and counts what eps and each
 /// format do in that step. Each update has the learning rate, betas, eps and weight decay that were recorded for its
 /// step and parameter group. `path` is a run folder (with run.json, and perhaps state/, which makes the state known
-/// exactly), a folder that holds one, a file or folder of gradients, or a checkpoint with the optimizer's state, in one file
-/// or many: its examined step is the last that was made before it. Steps that metrics.jsonl calls skipped are no
+/// exactly), a folder that holds one, a file or folder of gradients, or a checkpoint with the optimizer's state, in one
+/// file or many: its examined step is the last that was made before it. Steps that metrics.jsonl calls skipped are no
 /// updates. Progress is reported in elements.
 ///
 /// Throws FileError, or RecordingError with a line for each file, if no tensor can be read or selected, or if the path

@@ -1,7 +1,7 @@
 // PyTorch's distributed checkpoints (torch.distributed.checkpoint, FileSystemWriter): .metadata is a pickle of the
 // plain classes of torch/distributed/checkpoint/metadata.py and filesystem.py, and the .distcp files that it names are
-// archives of torch.save, one for each shard, put together. Nothing of the pickle is executed: of an object, its class's
-// name and the state that it would get are looked at.
+// archives of torch.save, one for each shard, put together. Nothing of the pickle is executed: of an object, the name
+// of its class and the state that it would get are looked at.
 #include <ampscope/sim/io/byte_file.h>
 #include <ampscope/sim/io/detail/joined_file.h>
 #include <ampscope/sim/io/detail/pickle.h>

@@ -1,8 +1,8 @@
 // Checkpoints of many safetensors files: Hugging Face's, with an index of the tensors' files, and PyTorch's distributed
 // ones (torch.distributed.checkpoint.HuggingFaceStorageWriter, save_distributed), in which each rank writes its shards
 // and the headers say where they lie: __metadata__ has DCP_SHARDING_INFO, a JSON object
-// {"NAME": {"saved_offsets": [...]}}. The shape of the whole is the least that holds all shards, as PyTorch's own reader
-// has it: it stands nowhere.
+// {"NAME": {"saved_offsets": [...]}}. The shape of the whole stands nowhere: it is the least that holds all shards, as
+// PyTorch's own reader has it.
 #include <ampscope/sim/io/byte_file.h>
 #include <ampscope/sim/io/detail/joined_file.h>
 #include <ampscope/sim/io/folder.h>
@@ -144,8 +144,9 @@ std::unique_ptr<TensorFile> open_safetensors_index(const fs::path& path) {
     for (std::size_t source = 0; source < files.size(); ++source) {
         const auto& [name, tensors] = named[source];
         std::error_code none;
-        if (!fs::exists(files[source], none)) {
-            joined->add_problem("weight_map: names " + name + ", which is not there; " +
+        const bool is_there = fs::exists(files[source], none);
+        if (!is_there || fs::is_directory(files[source], none)) {
+            joined->add_problem("weight_map: names " + name + (is_there ? ", a folder; " : ", which is not there; ") +
                                 std::to_string(tensors.size()) + (tensors.size() == 1 ? " tensor is" : " tensors are") +
                                 " missing");
             continue;

@@ -76,8 +76,8 @@ std::size_t most_open_files();
 bool is_index(const std::filesystem::path& path);
 /// Hugging Face's MODEL.safetensors.index.json, whose weight_map names the file of each tensor.
 std::unique_ptr<TensorFile> open_safetensors_index(const std::filesystem::path& path);
-/// A folder of PyTorch's distributed checkpoint in safetensors: the headers say where the shards lie. Throws FileError if
-/// it has no rank's file.
+/// A folder of PyTorch's distributed checkpoint in safetensors: the headers say where the shards lie. Throws FileError
+/// if it has no rank's file.
 std::unique_ptr<TensorFile> open_sharded_safetensors(const std::filesystem::path& folder);
 /// The .metadata of a folder of PyTorch's distributed checkpoint.
 std::unique_ptr<TensorFile> open_distributed(const std::filesystem::path& path);

@@ -2,7 +2,8 @@
 
     python make.py
 
-Element i of every weight, in C order, is i. Made with torch 2.15.0 and safetensors 0.8.0; test_checkpoints.cpp reads them.
+Element i of every weight, in C order, is i. Made with torch 2.15.0 and safetensors 0.8.0 for
+test_checkpoints.cpp.
 """
 import pathlib
 import shutil
