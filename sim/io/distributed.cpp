@@ -178,12 +178,11 @@ class Reader {
             const auto offsets = state == nullptr ? std::nullopt : extents_of(item_of(*state, "offsets"));
             const auto sizes = state == nullptr ? std::nullopt : extents_of(item_of(*state, "sizes"));
             if (!offsets || !sizes) fail(where + "a chunk has no offsets or sizes");
+            if (std::ranges::find(*sizes, std::uint64_t{0}) != sizes->end()) continue; // of a rank without rows
             const auto place = places_.find({name, offsets});
             TensorShard shard{.box = {*offsets, *sizes}, .source = ranges_->size(), .tensor = 0};
-            if (place == places_.end()) {
-                if (std::ranges::find(*sizes, std::uint64_t{0}) != sizes->end()) continue; // of a rank without rows
+            if (place == places_.end())
                 fail(where + "storage_data does not say where its shard at " + text_of(*offsets) + " is");
-            }
             const Stored& stored = place->second;
             if (!stored.extension.empty())
                 fail(where + "is stored through the extension '" + stored.extension + "', which is not read");
