@@ -236,7 +236,8 @@ TEST_CASE("shards of a distributed checkpoint must be the whole of a tensor") {
     Handmade made;
     CHECK(made.error({4, 3}, {made.rows(0, 0), made.rows(2, 1)}).empty());
     const TensorFile& file = made.open({4, 3}, {made.rows(2, 1), made.rows(0, 0)});
-    CHECK(tensor_bytes(file, 0) == "abcdefghijklmnopqrstuvwxabcdefghijklmnopqrstuvwx");
+    for (const std::size_t chunk : {24u, 24000u})
+        CHECK(tensor_bytes(file, 0, chunk) == "abcdefghijklmnopqrstuvwxabcdefghijklmnopqrstuvwx");
     CHECK(says(made.error({5, 3}, {made.rows(0, 0), made.rows(2, 1)}), "tensor 'w': its shards hold 12 of its 15"));
     CHECK(says(made.error({3, 3}, {made.rows(0, 0), made.rows(2, 1)}), "reaches beyond the tensor's shape [3, 3]"));
     CHECK(says(made.error({3, 3}, {made.rows(0, 0), made.rows(1, 1)}), "overlaps the shard at [1, 0]"));
@@ -289,6 +290,8 @@ TEST_CASE("a .metadata that is no checkpoint's, or wants code to run") {
     CHECK(says(error(metadata_pickle(text("w") + call, "")), "'w': is an object of os.system, whose code is not run"));
     CHECK(says(error(metadata_pickle("", call + call)), "storage_data: a key is an object of os.system"));
     CHECK(says(error(metadata_pickle("", "")), "names no tensor"));
+    const std::string place = places_of("w", {{.offsets = {0, 2}, .sizes = {1, 1}}});
+    CHECK(says(error(metadata_pickle("", place + place)), "the shard of 'w' at [0, 2] is there twice"));
     CHECK(says(error(pickled("}")), "is not the metadata of a distributed checkpoint, but no object"));
     CHECK(says(error(pickled(object_of("Metadata", "}"))), "lacks state_dict_metadata"));
     CHECK(says(error(""), "the pickle is truncated"));
