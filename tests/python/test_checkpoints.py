@@ -227,3 +227,18 @@ def test_two_hundred_gigabytes_take_little_memory_and_say_how_long_they_take(tmp
     assert left, text
     amount, unit = left[-1]
     assert float(amount) * {"s": 1, "min": 60, "h": 3600}[unit] > 5, text
+
+
+def test_the_package_reads_a_checkpoint_by_its_folder(tmp_path):
+    ampscope = pytest.importorskip("ampscope")
+    data = pathlib.Path(__file__).parents[1] / "data/checkpoints"
+    for name, model in (("distributed", "model."), ("safetensors", "")):
+        tensors, _ = ampscope.read_tensors(data / name)
+        for key, shape in (("both", (3, 5)), ("rows", (5, 2)), ("columns", (2, 7))):
+            assert np.array_equal(tensors[model + key], np.arange(np.prod(shape)).reshape(shape))
+    found = ampscope.adam_findings(data / "distributed")
+    assert (found.basis, found.is_exact, found.step) == ("checkpoint", True, 4)
+    shutil.copytree(data / "distributed", tmp_path / "c")
+    (tmp_path / "c/__2_0.distcp").unlink()
+    with pytest.raises(OSError, match="names __2_0.distcp, which is not there"):
+        ampscope.read_tensors(tmp_path / "c")
