@@ -1,6 +1,8 @@
 // The updates of Adam where parameter groups differ, and change from step to step, against its formulas in double.
 #include "adam_recordings.h"
 
+#include <ampscope/formats/codec.h>
+
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -153,4 +155,33 @@ TEST_CASE("without what groups do, all have the rate of the step; what the user 
     write_file(scratch / "run/metrics.jsonl", log.replace(at, 12, "\"beta2\":7.00"));
     CHECK_THROWS_WITH_AS(adam_findings(scratch / "run", asked()),
                          doctest::Contains("metrics.jsonl: step 11: [optimizer] "), FileError);
+}
+
+TEST_CASE("a checkpoint says what its last step was: v is 2^-4i, of which eps decides those below it") {
+    const fs::path path = fs::path(AMPSCOPE_TEST_DATA) / "checkpoints" / "distributed";
+    const AdamFindings f = adam_findings(path, asked({1e-2, 1e-4, 1e-6}));
+    CHECK(f.basis == AdamBasis::checkpoint);
+    CHECK(f.is_exact());
+    CHECK(f.step == 4);
+    CHECK(f.warnings.empty());
+    REQUIRE(f.tensors.size() == 1);
+    CHECK(f.tensors[0].name == "both");
+    CHECK(f.tensors[0].settings ==
+          OptimizerOptions{.learning_rate = 0.25, .beta1 = 0.5, .beta2 = 0.75, .eps = 0x1p-20});
+    const AdamEffects& e = f.total;
+    CHECK(e.elements == 15);
+    CHECK(e.nonzero == 15); // m of the first is 0, its v is 1
+    std::vector<double> roots;
+    for (int i = 0; i < 15; ++i) roots.push_back(std::ldexp(1, -2 * i) / std::sqrt(1 - std::pow(0.75, 4)));
+    for (std::size_t k = 0; k < f.question.eps.size(); ++k)
+        CHECK(e.states[0].eps[k].dominated == below(roots, f.question.eps[k]));
+    // The step of weight i is 0.25 i / 64 / (1 - 0.5^4) / (root + eps): it is lost where that is too small for i.
+    std::uint64_t lost = 0;
+    for (int i = 0; i < 15; ++i) {
+        const double step = 0.25 * i / 64 / (1 - std::pow(0.5, 4)) / (roots[static_cast<std::size_t>(i)] + 0x1p-20);
+        lost += double{quantize(format("bf16"), i - step)} == i ? 1 : 0;
+    }
+    CHECK(f.question.weights[1] == format("bf16"));
+    CHECK(e.lost[1] == lost);
+    CHECK(adam_findings(path / ".metadata", asked()).total.nonzero == 15);
 }

@@ -71,8 +71,8 @@ bool is_below(const fs::path& path, const fs::path& folder) {
 bool is_record_in(const fs::path& path, const fs::path& folder) {
     const std::string name = path.filename(), extension = path.extension();
     return is_below(path, folder) &&
-           (is_tensor_file(path) || extension == ".bin" || extension == ".raw" || extension == ".jsonl" ||
-            name == run_layout::configuration || name == run_layout::result);
+           (is_tensor_file(path) || extension == ".bin" || extension == ".raw" || extension == ".distcp" ||
+            extension == ".jsonl" || name == run_layout::configuration || name == run_layout::result);
 }
 
 bool is_file(const fs::path& path) {

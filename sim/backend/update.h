@@ -13,6 +13,9 @@ struct UpdateStep {
     std::int64_t t = 1; ///< number of this update, from 1; skipped steps do not count
     double learning_rate = 1e-3;
     RandomKey key{}; ///< key of stochastic rounding; an element's index is its position
+    /// Adam's m and v are already those of this step, as they are after it: only the weights are to change. Gradients
+    /// are not looked at.
+    bool has_moments = false;
 };
 
 /// One parameter with its gradient and optimizer state: spans of equal length; those that the optimizer does not use

@@ -5,11 +5,13 @@
 #include <ampscope/sim/base/parallel.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/findings/detail/adam_advice.h>
+#include <ampscope/sim/findings/detail/adam_checkpoint.h>
 #include <ampscope/sim/findings/detail/adam_source.h>
 #include <ampscope/sim/findings/detail/recorded_state.h>
 #include <ampscope/sim/findings/detail/update_log.h>
 #include <ampscope/sim/findings/recorded_run.h>
 #include <ampscope/sim/findings/selection.h>
+#include <ampscope/sim/io/optimizer_state.h>
 #include <ampscope/sim/io/text_file.h>
 
 #include <fmt/format.h>
@@ -25,6 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using detail::AdamSource;
+using detail::CheckpointParameter;
 using detail::UpdateLog;
 
 /// The index of an eps in a sweep that has it.
@@ -59,6 +62,12 @@ class Collector {
         const Recording recording = find_tensors({path_});
         findings_.warnings.insert(findings_.warnings.end(), recording.warnings.begin(), recording.warnings.end());
         findings_.errors = recording.errors;
+        const std::vector<CheckpointParameter> parameters = parameters_in(recording);
+        return parameters.empty() ? run_recorded(recording, watch) : run_checkpoint(parameters, watch);
+    }
+
+  private:
+    AdamFindings run_recorded(const Recording& recording, const Watch& watch) {
         std::map<std::string, Series> by_name;
         std::vector<std::string> names;
         for (const RecordedTensor& t : recording.tensors) {
@@ -76,17 +85,82 @@ class Collector {
         const Progress progress = begin(watch, work);
         for (const std::string& name : names) {
             try {
-                measure(name, by_name[name], progress);
+                measure(name, find(name, by_name[name]), *by_name[name].back(), progress);
             } catch (const FileError& error) {
                 add_error(findings_.errors, error);
             }
         }
+        return advised();
+    }
+
+    AdamFindings advised() {
         if (findings_.tensors.empty()) throw RecordingError(findings_.errors);
         detail::advise(findings_);
         return std::move(findings_);
     }
 
-  private:
+    /// The selected parameters of the checkpoint with the last step, if there is one.
+    std::vector<CheckpointParameter> parameters_in(const Recording& recording) {
+        std::optional<std::int64_t> last;
+        for (const RecordedTensor& t : recording.tensors)
+            if (state_name(t.entry.name) && t.step && (!options_.step || *t.step <= *options_.step))
+                last = std::max(last.value_or(*t.step), *t.step);
+        std::vector<RecordedTensor> tensors = recording.tensors;
+        std::erase_if(tensors, [&](const RecordedTensor& t) { return last && t.step != last; });
+        auto parameters = detail::checkpoint_parameters(
+            tensors, open_, options_.optimizer.value_or(optimizer("adamw").options), findings_.warnings);
+        std::erase_if(parameters, [&](const CheckpointParameter& p) { return !matches(options_.tensor, p.name); });
+        for (CheckpointParameter& p : parameters) p.settings = detail::overridden(p.settings, options_);
+        return parameters;
+    }
+
+    AdamFindings run_checkpoint(const std::vector<CheckpointParameter>& parameters, const Watch& watch) {
+        findings_.basis = AdamBasis::checkpoint;
+        std::uint64_t work = 0;
+        std::vector<std::pair<OptimizerOptions, std::uint64_t>> settings;
+        for (const CheckpointParameter& p : parameters) {
+            work += p.m.entry.count;
+            settings.emplace_back(p.settings, p.m.entry.count);
+        }
+        ask(settings);
+        const Progress progress = begin(watch, work);
+        std::size_t without_step = 0;
+        for (const CheckpointParameter& p : parameters) {
+            try {
+                measure(p.name, source_of(p, without_step), p.m, progress);
+            } catch (const FileError& error) {
+                add_error(findings_.errors, error);
+            }
+        }
+        if (without_step > 0)
+            findings_.warnings.push_back(
+                fmt::format("{}: does not say how many steps {} made: so many that nothing is left of the bias "
+                            "corrections, it is assumed",
+                            findings_.name, plural(without_step, "tensor")));
+        return advised();
+    }
+
+    AdamSource source_of(const CheckpointParameter& p, std::size_t& without_step) {
+        constexpr std::int64_t many = std::int64_t{1} << 40;
+        const auto place = [](const RecordedTensor& t) { return detail::TensorPlace{t.file, t.index}; };
+        AdamSource source{.gradients = {},
+                          .repeats = {},
+                          .settings = {p.settings},
+                          .weight = {},
+                          .m = place(p.m),
+                          .v = place(p.v),
+                          .first = many};
+        if (p.weight) source.weight = place(*p.weight);
+        const float step = p.step && p.step->entry.count == 1 ? place(*p.step).read(open_, 0, 1).front() : 0;
+        if (step >= 1 && step < static_cast<float>(many)) {
+            source.first = static_cast<std::int64_t>(step);
+            findings_.step = std::max(findings_.step.value_or(0), source.first);
+        } else {
+            ++without_step;
+        }
+        return source;
+    }
+
     /// Finds the examined step, and reads the settings of the optimizer.
     void read_log(const std::map<std::string, Series>& by_name) {
         std::set<std::int64_t> steps;
@@ -95,7 +169,10 @@ class Collector {
                 if (t->step) steps.insert(*t->step);
         if (!steps.empty()) findings_.step = *steps.rbegin();
         const UpdateLog& log = log_.emplace(path_, options_, steps);
-        ask(log, by_name);
+        std::vector<std::pair<OptimizerOptions, std::uint64_t>> settings;
+        for (const auto& [name, series] : by_name)
+            settings.emplace_back(log.settings(name, findings_.step), series.back()->entry.count);
+        ask(settings);
         if (log.leaves_out_decay())
             findings_.warnings.push_back(findings_.name + ": weight decay, which Adam adds to gradients, is left out");
         if (findings_.step && log.was_skipped(*findings_.step))
@@ -104,17 +181,16 @@ class Collector {
     }
 
     /// The question, about the settings of the group with most elements, and with the eps of every group in its sweep.
-    void ask(const UpdateLog& log, const std::map<std::string, Series>& by_name) {
+    void ask(const std::vector<std::pair<OptimizerOptions, std::uint64_t>>& parameters) {
         struct Group {
             OptimizerOptions settings;
             std::uint64_t elements = 0, parameters = 0;
         };
         std::vector<Group> groups;
-        for (const auto& [name, series] : by_name) {
-            const OptimizerOptions& settings = log.settings(name, findings_.step);
+        for (const auto& [settings, elements] : parameters) {
             auto own = std::ranges::find(groups, settings, &Group::settings);
             if (own == groups.end()) own = groups.insert(own, {settings});
-            own->elements += series.back()->entry.count;
+            own->elements += elements;
             ++own->parameters;
         }
         std::ranges::stable_sort(groups, std::greater<>(), &Group::elements);
@@ -174,11 +250,29 @@ class Collector {
         return source;
     }
 
-    void measure(const std::string& name, const Series& series, const Progress& progress) {
-        const AdamSource source = find(name, series);
-        const TensorEntry& entry = series.back()->entry;
+    /// Calls add(effects, elements) for all elements, in blocks, from any thread.
+    template <class Add>
+    void for_each_part(const AdamQuestion& question, const AdamSource& source, std::uint64_t numbers, const Add& add) {
+        if (!source.gradients.empty())
+            return for_each_chunk(numbers, source.block(open_, numbers), options_.threads,
+                                  [&](std::uint64_t begin, std::uint64_t end) {
+                                      add(adam_effects(question, source.read(open_, begin, end)), end - begin);
+                                  });
+        constexpr std::uint64_t read = 1 << 18, block = 1 << 14;
+        detail::StateReader reader(source, open_);
+        for (std::uint64_t first = 0; first < numbers; first += read) {
+            const AdamHistory history = reader.read(std::min(first + read, numbers));
+            for_each_chunk(history.m.size(), block, options_.threads, [&](std::uint64_t begin, std::uint64_t end) {
+                add(adam_effects(question, detail::part_of(history, begin, end)), end - begin);
+            });
+        }
+    }
+
+    /// `last` is the tensor that tells the format of what was recorded: the examined gradient, or m.
+    void measure(const std::string& name, const AdamSource& source, const RecordedTensor& last,
+                 const Progress& progress) {
+        const TensorEntry& entry = last.entry;
         const std::uint64_t numbers = entry.count * static_cast<std::uint64_t>(info(entry.dtype).numbers());
-        const std::uint64_t block = source.block(open_, numbers);
         AdamHistory nothing; // a tensor without elements counts nothing, but its effects have every state and eps, too
         nothing.gradients.emplace_back();
         nothing.repeats.push_back(1);
@@ -191,16 +285,15 @@ class Collector {
                           .effects = adam_effects(question, nothing),
                           .muted_from = {}};
         std::mutex adding; // the order does not matter: all are counts
-        for_each_chunk(numbers, block, options_.threads, [&](std::uint64_t begin, std::uint64_t end) {
-            const AdamEffects part = adam_effects(question, source.read(open_, begin, end));
+        for_each_part(question, source, numbers, [&](const AdamEffects& part, std::uint64_t elements) {
             const std::lock_guard lock(adding);
             tensor.effects.merge(part);
-            if (progress) progress(end - begin);
+            if (progress) progress(elements);
         });
         findings_.total.merge(tensor.effects);
         findings_.censoring.merge(censoring_of({.stored = entry.stored().format,
-                                                .backward = series.back()->backward,
-                                                .scale = series.back()->recorded_scale,
+                                                .backward = last.backward,
+                                                .scale = last.recorded_scale,
                                                 .zeros = tensor.effects.elements - tensor.effects.nonzero,
                                                 .least_log2 = tensor.effects.least_log2}));
         if (!options_.tensor_ratios)
@@ -219,7 +312,7 @@ class Collector {
 } // namespace
 
 std::string_view name_of(AdamBasis basis) {
-    constexpr std::array<std::string_view, 4> names = {"recorded", "contiguous", "held", "stationary"};
+    constexpr std::array<std::string_view, 5> names = {"recorded", "contiguous", "checkpoint", "held", "stationary"};
     return names[static_cast<std::size_t>(basis)];
 }
 

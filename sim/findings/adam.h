@@ -41,6 +41,7 @@ AdamOptions standard_adam_options();
 enum class AdamBasis : std::uint8_t {
     recorded,   ///< exactly: it was recorded
     contiguous, ///< exactly: every gradient from step 0 on was recorded
+    checkpoint, ///< exactly: the examined step is the last one before a checkpoint, which has the state it left
     held,       ///< estimated: each gradient is assumed to stay until the next recorded one
     stationary  ///< estimated: there is one gradient, which is assumed for every step
 };
@@ -48,7 +49,7 @@ std::string_view name_of(AdamBasis basis);
 
 /// The findings for one parameter.
 struct AdamTensor {
-    std::string name;            ///< the name of its gradient, as recorded: "h.0.weight.grad"
+    std::string name;            ///< the name of its gradient, as recorded: "h.0.weight.grad"; in a checkpoint its own
     OptimizerOptions settings{}; ///< what the optimizer had in the examined step for this parameter's group
     std::size_t usual_eps = 0;   ///< index in the question's eps of the eps in use
     AdamEffects effects;         ///< counts of elements; without EpsEffects::ratio unless tensor_ratios are asked for
@@ -59,7 +60,8 @@ struct AdamTensor {
 struct AdamFindings {
     std::string name; ///< the path as given
     AdamBasis basis = AdamBasis::stationary;
-    std::optional<std::int64_t> step; ///< the examined step; none: the files do not name steps
+    /// The examined step, of a checkpoint the number of updates; none: the files do not name steps.
+    std::optional<std::int64_t> step;
     /// The optimizer as the parameter group with most elements has it, sweep (eps descending) and formats (FP32 is the
     /// first state).
     AdamQuestion question;
@@ -72,7 +74,7 @@ struct AdamFindings {
     std::vector<std::string> errors; ///< files that cannot be read and were left out
 
     /// Whether the state before the step is known, not estimated.
-    [[nodiscard]] bool is_exact() const { return basis == AdamBasis::recorded || basis == AdamBasis::contiguous; }
+    [[nodiscard]] bool is_exact() const { return basis != AdamBasis::held && basis != AdamBasis::stationary; }
     /// `unknown` if what eps decides depends on gradients that were recorded as zero.
     [[nodiscard]] Known known() const;
     /// The settings that differ from tensor to tensor: their names, least and largest values.
@@ -87,7 +89,8 @@ struct AdamFindings {
 /// Runs the optimizer over the recorded gradients of weights up to the examined step, and counts what eps and each
 /// format do in that step. Each update has the learning rate, betas, eps and weight decay that were recorded for its
 /// step and parameter group. `path` is a run folder (with run.json, and perhaps state/, which makes the state known
-/// exactly), a folder that holds one, or a file or folder of gradients. Steps that metrics.jsonl calls skipped are no
+/// exactly), a folder that holds one, a file or folder of gradients, or a checkpoint with the optimizer's state, in one
+/// file or many: its examined step is the last that was made before it. Steps that metrics.jsonl calls skipped are no
 /// updates. Progress is reported in elements.
 ///
 /// Throws FileError, or RecordingError with a line for each file, if no tensor can be read or selected, or if the path

@@ -13,21 +13,34 @@ namespace amp {
 
 namespace {
 
+std::size_t elements(const AdamHistory& history) {
+    return history.gradients.empty() ? history.m.size() : history.gradients.front().size();
+}
+
+/// Which elements had a gradient in the examined step: those where this is not zero.
+std::vector<float> last_gradient(const AdamHistory& history) {
+    if (!history.gradients.empty()) return history.gradients.back();
+    std::vector<float> gradient = history.m;
+    for (std::size_t i = 0; i < gradient.size(); ++i)
+        if (gradient[i] == 0) gradient[i] = history.v[i];
+    return gradient;
+}
+
 /// The optimizer state of one parameter.
 struct State {
     std::vector<float> weight, m, v;
     FormatSpec weight_format, state_format;
 
     State(const AdamHistory& history, const FormatSpec& f)
-        : weight(history.gradients.front().size()), m(history.m), v(history.v), weight_format(format("fp32")),
-          state_format(f) {
+        : weight(elements(history)), m(history.m), v(history.v), weight_format(format("fp32")), state_format(f) {
         m.resize(weight.size());
         v.resize(weight.size());
         quantize(f, m, m);
         quantize(f, v, v);
     }
-    void step(const OptimizerOptions& options, std::int64_t t, std::span<const float> gradient) {
-        update(options, {.t = t, .learning_rate = options.learning_rate},
+    void step(const OptimizerOptions& options, std::int64_t t, std::span<const float> gradient,
+              bool has_moments = false) {
+        update(options, {.t = t, .learning_rate = options.learning_rate, .has_moments = has_moments},
                {.weight_format = weight_format,
                 .m_format = state_format,
                 .v_format = state_format,
@@ -46,7 +59,7 @@ const OptimizerOptions& settings_of(const AdamQuestion& question, const AdamHist
 
 /// Those of the examined step.
 const OptimizerOptions& last_settings(const AdamQuestion& question, const AdamHistory& history) {
-    return settings_of(question, history, history.gradients.size() - 1);
+    return history.settings.empty() ? question.options : history.settings.back();
 }
 
 /// The state before the examined step, and the number of that step.
@@ -63,9 +76,10 @@ std::pair<State, std::int64_t> state_before(const AdamQuestion& question, const 
 }
 
 /// Makes the last step from a state, at one eps. The weights begin at zero, so they end as the step itself.
-EpsEffects last_step(const OptimizerOptions& options, State& state, std::int64_t t, std::span<const float> gradient) {
+EpsEffects last_step(const OptimizerOptions& options, State& state, std::int64_t t, std::span<const float> gradient,
+                     bool has_moments) {
     std::ranges::fill(state.weight, 0.0F);
-    state.step(options, t, gradient);
+    state.step(options, t, gradient, has_moments);
     const float eps = quantize(state.state_format, options.eps);
     const double correction = kernels::factors_of(options, t).correction2;
     EpsEffects e;
@@ -82,7 +96,7 @@ EpsEffects last_step(const OptimizerOptions& options, State& state, std::int64_t
 StateEffects effects_of(const AdamQuestion& question, const AdamHistory& history, const FormatSpec& f,
                         AdamEffects& all) {
     const auto [before, t] = state_before(question, history, f);
-    const std::vector<float>& gradient = history.gradients.back();
+    const std::vector<float> gradient = last_gradient(history);
     OptimizerOptions options = last_settings(question, history);
     options.weight_decay = 0; // only the step counts
     StateEffects result;
@@ -90,7 +104,7 @@ StateEffects effects_of(const AdamQuestion& question, const AdamHistory& history
     for (const double eps : question.eps) {
         state = before;
         options.eps = eps;
-        result.eps.push_back(last_step(options, state, t, gradient));
+        result.eps.push_back(last_step(options, state, t, gradient, history.gradients.empty()));
     }
     for (std::size_t i = 0; i < gradient.size(); ++i) {
         const float v = state.v[i];
@@ -116,10 +130,10 @@ std::uint64_t lost_updates(const AdamQuestion& question, const AdamHistory& hist
     state.weight_format = f;
     quantize(f, history.weight, state.weight);
     const std::vector<float> before = state.weight;
-    state.step(options, t, history.gradients.back());
+    const std::vector<float> gradient = last_gradient(history);
+    state.step(options, t, gradient, history.gradients.empty());
     std::uint64_t lost = 0;
-    for (std::size_t i = 0; i < before.size(); ++i)
-        lost += history.gradients.back()[i] != 0 && state.weight[i] == before[i];
+    for (std::size_t i = 0; i < before.size(); ++i) lost += gradient[i] != 0 && state.weight[i] == before[i];
     return lost;
 }
 
@@ -193,8 +207,8 @@ AdamEffects adam_effects(const AdamQuestion& question, const AdamHistory& histor
     check(question.options);
     for (const OptimizerOptions& settings : history.settings) check(settings);
     AdamEffects result;
-    if (history.gradients.empty()) return result;
-    const std::vector<float>& gradient = history.gradients.back();
+    if (elements(history) == 0 && history.gradients.empty()) return result;
+    const std::vector<float> gradient = last_gradient(history);
     result.elements = gradient.size();
     for (const float g : gradient) {
         if (g == 0) continue;

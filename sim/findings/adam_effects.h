@@ -71,7 +71,9 @@ struct AdamHistory {
     std::vector<float> weight;                 ///< before the last step; empty: unknown
     std::vector<float> m, v;                   ///< before the first of these steps; empty: zeros
     std::int64_t first = 1;                    ///< number of the first of these steps, counted from 1
-    std::vector<std::vector<float>> gradients; ///< gradients of successive steps; the last step is the examined one
+    /// Gradients of successive steps; the last step is the examined one. None: `first` is the examined step, and m and
+    /// v are those that it left; elements have a gradient if one of the two is not zero.
+    std::vector<std::vector<float>> gradients;
     std::vector<std::int64_t> repeats;         ///< number of successive steps that have each gradient
     std::vector<OptimizerOptions>
         settings{}; ///< what the step with each gradient had, but for eps; empty: the question's

@@ -36,7 +36,7 @@ HistogramFindings histogram_findings(const std::vector<std::filesystem::path>& p
     }
     for (const RecordedLog& log : selection.recording.logs) bytes += file_bytes(log.file);
     const Progress progress = begin(watch, bytes);
-    std::map<std::string, std::string> failed;
+    std::vector<FailedCount> failed;
     detail::count_pieces(pieces, selection, progress, findings, failed);
     for (const RecordedLog& log : selection.recording.logs)
         detail::count_log(log, selection, progress, findings, failed);

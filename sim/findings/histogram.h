@@ -73,12 +73,20 @@ struct ShardedTensor {
     [[nodiscard]] bool is_part() const { return begin != 0 || end != elements; }
 };
 
+/// What could not be counted: a file or, of a checkpoint of many files, a tensor that lies in a damaged one.
+struct FailedCount {
+    std::string file;                   ///< as HistogramEntry::file
+    std::optional<std::uint64_t> index; ///< the tensor's position in a recording that is shared out; none: all of it
+    std::string damaged;                ///< the file that the error names
+    std::string error;
+};
+
 /// Which shards of a recording were counted.
 struct CountedShards {
-    std::vector<std::uint64_t> numbers{};        ///< from 1, ascending
-    std::uint64_t of = 1;                        ///< how many there are
-    std::string recording{};                     ///< a fingerprint of all that is to be counted
-    std::map<std::string, std::string> failed{}; ///< files of which nothing may be counted, and why
+    std::vector<std::uint64_t> numbers{}; ///< from 1, ascending
+    std::uint64_t of = 1;                 ///< how many there are
+    std::string recording{};              ///< a fingerprint of all that is to be counted
+    std::vector<FailedCount> failed{};    ///< of what nothing may be counted, and why
 };
 
 /// One tensor, or several merged. Magnitudes are those of the recorded values divided by the recorded loss scale.

@@ -14,6 +14,7 @@
 #include <functional>
 #include <iterator>
 #include <numeric>
+#include <set>
 #include <span>
 
 namespace amp {
@@ -99,7 +100,7 @@ void count(HistogramEntry& entry, const TensorFile& file, std::size_t tensor, co
 /// What is said of the tensors of one file.
 struct FileCounts {
     std::vector<HistogramEntry> entries;
-    std::string error;
+    std::vector<FailedCount> failed;
 };
 
 /// Counts a part of a tensor, with what merging it with the others takes.
@@ -111,27 +112,40 @@ void count_part(HistogramEntry& entry, const TensorFile& file, const RecordedTen
     entry.shard->backward = tensor.backward;
 }
 
-/// Counts the tensors of one file: all of them or, if it turns out to be damaged, none.
-FileCounts count_file(std::span<const detail::Piece> pieces, detail::Selection& selection, const Progress& progress) {
+HistogramEntry count_piece(const detail::Piece& piece, const TensorFile& file, detail::Selection& selection,
+                           const Progress& progress) {
     const HistogramOptions& options = selection.options;
+    const RecordedTensor& tensor = *piece.tensor;
+    HistogramEntry entry = describe(tensor, options);
+    if (piece.shard) count_part(entry, file, tensor, *piece.shard, options, progress);
+    else count(entry, file, tensor.index, options, progress);
+    entry.censoring = censoring_of(tensor, entry.magnitudes.histogram, *entry.recorded_scale);
+    for (RecipePass& recipe : selection.recipes)
+        entry.recipes.push_back(recipe.measure(
+            file, tensor, *entry.recorded_scale,
+            {.worst = options.worst_blocks, .blocks = options.all_blocks, .threads = options.threads}, progress));
+    return entry;
+}
+
+/// Counts the tensors of one file: all of them or, if it turns out to be damaged, none. Of a checkpoint of many files
+/// those are left out that lie in a damaged one.
+FileCounts count_file(std::span<const detail::Piece> pieces, detail::Selection& selection, const Progress& progress) {
     FileCounts counts;
     const std::filesystem::path& path = pieces.front().tensor->file;
+    const std::string whole = FileError(path, "").file();
     try {
-        const auto file = open_tensor_file(path, options.open);
+        const auto file = open_tensor_file(path, selection.options.open);
         for (const detail::Piece& piece : pieces) {
-            const RecordedTensor& tensor = *piece.tensor;
-            HistogramEntry& entry = counts.entries.emplace_back(describe(tensor, options));
-            if (piece.shard) count_part(entry, *file, tensor, *piece.shard, options, progress);
-            else count(entry, *file, tensor.index, options, progress);
-            entry.censoring = censoring_of(tensor, entry.magnitudes.histogram, *entry.recorded_scale);
-            for (RecipePass& recipe : selection.recipes)
-                entry.recipes.push_back(recipe.measure(
-                    *file, tensor, *entry.recorded_scale,
-                    {.worst = options.worst_blocks, .blocks = options.all_blocks, .threads = options.threads},
-                    progress));
+            try {
+                counts.entries.push_back(count_piece(piece, *file, selection, progress));
+            } catch (const FileError& error) {
+                if (error.file() == whole) throw;
+                const auto index = piece.shard ? std::optional(piece.shard->index) : std::nullopt;
+                counts.failed.push_back({path.string(), index, error.file(), error.what()});
+            }
         }
     } catch (const std::exception&) { // other exceptions of a watch end the work
-        return {{}, failure_text(path)};
+        return {{}, {{path.string(), std::nullopt, whole, failure_text(path)}}};
     }
     return counts;
 }
@@ -184,6 +198,14 @@ TensorKind unstated_kind(KindSet selected) {
 
 namespace detail {
 
+std::vector<std::string> distinct_errors(const std::vector<FailedCount>& failed) {
+    std::set<std::string> named;
+    std::vector<std::string> errors;
+    for (const FailedCount& f : failed)
+        if (named.insert(f.damaged).second) errors.push_back(f.error);
+    return errors;
+}
+
 Selection::Selection(const std::vector<std::filesystem::path>& paths, const HistogramOptions& asked,
                      HistogramFindings& findings)
     : options(asked), kinds(asked.kinds.value_or(gradient_kinds)),
@@ -212,7 +234,7 @@ std::uint64_t Selection::bytes(const RecordedTensor& tensor) const {
 }
 
 void count_pieces(std::span<const Piece> pieces, Selection& selection, const Progress& progress,
-                  HistogramFindings& findings, std::map<std::string, std::string>& failed) {
+                  HistogramFindings& findings, std::vector<FailedCount>& failed) {
     std::vector<std::span<const Piece>> files;
     for (std::size_t first = 0, last = 0; first < pieces.size(); first = last) {
         while (last < pieces.size() && pieces[last].tensor->file == pieces[first].tensor->file) ++last;
@@ -223,16 +245,15 @@ void count_pieces(std::span<const Piece> pieces, Selection& selection, const Pro
     std::ranges::stable_sort(order, {}, [&](std::size_t i) { return files[i].front().tensor->step; });
     std::vector<FileCounts> counts(files.size());
     for (const std::size_t i : order) counts[i] = count_file(files[i], selection, progress);
-    for (std::size_t i = 0; i < files.size(); ++i) {
-        std::ranges::move(counts[i].entries, std::back_inserter(findings.tensors));
-        if (counts[i].error.empty()) continue;
-        findings.errors.push_back(counts[i].error);
-        failed.emplace(files[i].front().tensor->file.string(), counts[i].error);
+    for (FileCounts& file : counts) {
+        std::ranges::move(file.entries, std::back_inserter(findings.tensors));
+        for (const std::string& error : distinct_errors(file.failed)) findings.errors.push_back(error);
+        std::ranges::move(file.failed, std::back_inserter(failed));
     }
 }
 
 void count_log(const RecordedLog& log, const Selection& selection, const Progress& progress,
-               HistogramFindings& findings, std::map<std::string, std::string>& failed) {
+               HistogramFindings& findings, std::vector<FailedCount>& failed) {
     const HistogramOptions& options = selection.options;
     const KindSet wanted = only_logged(log, selection.kinds);
     constexpr std::size_t most_rows = 4'000'000; // limit for all histograms together: about 1 GB
@@ -254,7 +275,7 @@ void count_log(const RecordedLog& log, const Selection& selection, const Progres
         read_histogram_log(log.file, add, findings.warnings, progress);
     } catch (const std::exception&) { // other exceptions of a watch end the work
         findings.errors.push_back(failure_text(log.file));
-        failed.emplace(log.file.string(), findings.errors.back());
+        failed.push_back({log.file.string(), std::nullopt, log.file.string(), findings.errors.back()});
         return;
     }
     std::ranges::move(entries, std::back_inserter(findings.tensors));

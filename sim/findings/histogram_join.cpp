@@ -1,6 +1,7 @@
 #include <ampscope/sim/findings/detail/histogram_join.h>
 
 #include <ampscope/sim/analysis/histogram_log.h>
+#include <ampscope/sim/findings/detail/histogram_count.h>
 #include <ampscope/sim/findings/detail/histogram_summary.h>
 
 #include <fmt/format.h>
@@ -45,22 +46,28 @@ bool keep_each_once(std::vector<NamedReport>& shards, std::vector<std::string>& 
     return false;
 }
 
-/// Adds what shards could not read: errors of the recording, which all of them have, and those of files that one of
-/// them had to give up. Returns these files.
-std::set<std::string> take_errors(const std::vector<NamedReport>& shards, std::vector<std::string>& errors) {
-    std::map<std::filesystem::path, std::string> failed;
-    std::set<std::string> of_files, seen, files;
+/// Files, or tensors of them by their position, of which nothing may be counted.
+using Failed = std::set<std::pair<std::string, std::optional<std::uint64_t>>>;
+
+/// Adds what shards could not read: errors of the recording, which all of them have, and those of what one of them had
+/// to give up. Returns that.
+Failed take_errors(const std::vector<NamedReport>& shards, std::vector<std::string>& errors) {
+    std::vector<FailedCount> failed;
+    std::set<std::string> given_up, seen;
     for (const NamedReport& shard : shards)
-        for (const auto& [file, error] : shard.report.shards->failed) {
-            failed.emplace(file, error);
-            of_files.insert(error);
-            files.insert(file);
+        for (const FailedCount& f : shard.report.shards->failed) {
+            failed.push_back(f);
+            given_up.insert(f.error);
         }
+    std::ranges::stable_sort(failed, {},
+                             [](const FailedCount& f) { return std::tuple(std::filesystem::path(f.file), f.index); });
     for (const NamedReport& shard : shards)
         for (const std::string& error : shard.report.errors)
-            if (!of_files.contains(error) && seen.insert(error).second) errors.push_back(error);
-    for (const auto& [file, error] : failed) errors.push_back(error);
-    return files;
+            if (!given_up.contains(error) && seen.insert(error).second) errors.push_back(error);
+    std::ranges::copy(distinct_errors(failed), std::back_inserter(errors));
+    Failed places;
+    for (const FailedCount& f : failed) places.emplace(f.file, f.index);
+    return places;
 }
 
 /// Makes one tensor of its parts, which lie in order. Returns none if they are not all of it.
@@ -95,7 +102,7 @@ HistogramReport join_shards(std::vector<NamedReport> shards, const HistogramOpti
                             std::vector<std::string>& errors) {
     const std::string first = shards.front().path.string();
     const bool complete = keep_each_once(shards, errors);
-    const std::set<std::string> failed = take_errors(shards, errors);
+    const Failed failed = take_errors(shards, errors);
     HistogramReport joined;
     std::vector<HistogramEntry> pieces;
     for (NamedReport& shard : shards) {
@@ -105,7 +112,10 @@ HistogramReport join_shards(std::vector<NamedReport> shards, const HistogramOpti
                 joined.warnings.push_back(std::move(warning));
         std::ranges::copy_if(std::make_move_iterator(shard.report.tensors.begin()),
                              std::make_move_iterator(shard.report.tensors.end()), std::back_inserter(pieces),
-                             [&](const HistogramEntry& entry) { return !failed.contains(entry.file); });
+                             [&](const HistogramEntry& entry) {
+                                 return !failed.contains({entry.file, std::nullopt}) &&
+                                        !failed.contains({entry.file, entry.shard->index});
+                             });
     }
     const auto place = [](const HistogramEntry& e) {
         return std::tuple(std::filesystem::path(e.file), e.shard->index, e.shard->begin);

@@ -185,9 +185,13 @@ Json tensor_json(const HistogramEntry& entry, const HistogramOptions& options) {
 
 Json shards_json(const HistogramFindings& findings) {
     const CountedShards& shards = *findings.shards;
-    Json failed = Json::object(), warnings = Json::array();
+    Json failed = Json::array(), warnings = Json::array();
     for (const std::string& warning : findings.warnings) warnings.push_back(printable(warning));
-    for (const auto& [file, error] : shards.failed) failed[printable(file)] = printable(error);
+    for (const FailedCount& f : shards.failed)
+        failed.push_back({{"file", printable(f.file)},
+                          {"index", or_null(f.index)},
+                          {"damaged", printable(f.damaged)},
+                          {"error", printable(f.error)}});
     return {{"numbers", shards.numbers},
             {"of", shards.of},
             {"recording", shards.recording},

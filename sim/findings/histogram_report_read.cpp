@@ -194,7 +194,11 @@ CountedShards parse_shards(const Json& json) {
     CountedShards shards{.numbers = wholes(json.at("numbers")),
                          .of = count_at(json, "of"),
                          .recording = json.at("recording").get<std::string>()};
-    for (const auto& [file, error] : json.at("failed").items()) shards.failed[file] = error.get<std::string>();
+    for (const Json& f : json.at("failed")) {
+        const auto text = [&](const char* key) { return f.at(key).get<std::string>(); };
+        const auto index = f.at("index").is_null() ? std::nullopt : std::optional(count_at(f, "index"));
+        shards.failed.push_back({text("file"), index, text("damaged"), text("error")});
+    }
     if (!std::ranges::is_sorted(shards.numbers, std::ranges::less_equal()) ||
         (!shards.numbers.empty() && (shards.numbers.front() < 1 || shards.numbers.back() > shards.of)))
         throw std::invalid_argument("the numbers of its shards contradict each other");

@@ -7,6 +7,13 @@
 
 namespace amp {
 
+/// A part of a file: all of it unless said otherwise.
+struct FileRange {
+    std::filesystem::path path;
+    std::uint64_t begin = 0;
+    std::optional<std::uint64_t> length{}; ///< none: up to the end of the file
+};
+
 class ByteFile {
   public:
     /// Throws FileError unless the path is a readable regular file.
@@ -61,7 +68,9 @@ class FlatTensorFile : public TensorFile {
 std::unique_ptr<TensorFile> open_safetensors(const std::filesystem::path& path);
 std::unique_ptr<TensorFile> open_npy(const std::filesystem::path& path, const OpenOptions& options);
 std::unique_ptr<TensorFile> open_npz(const std::filesystem::path& path, const OpenOptions& options);
-std::unique_ptr<TensorFile> open_pt(const std::filesystem::path& path, const OpenOptions& options);
+/// A range that is given with its length is a part of a checkpoint: its tensors are read in C order, and it may hold
+/// none.
+std::unique_ptr<TensorFile> open_pt(const FileRange& range);
 std::unique_ptr<TensorFile> open_raw(const std::filesystem::path& path, const OpenOptions& options);
 
 } // namespace amp

@@ -26,7 +26,8 @@ class ElementStream : public ByteStream {
 
 class NpzFile : public TensorFile {
   public:
-    NpzFile(const std::filesystem::path& path, const OpenOptions& options) : TensorFile(path), archive_(path) {
+    NpzFile(const std::filesystem::path& path, const OpenOptions& options)
+        : TensorFile(path), archive_({.path = path}) {
         for (std::size_t i = 0; i < archive_.members().size(); ++i) {
             const std::string& name = archive_.members()[i].name;
             if (name.ends_with(".npy")) add_member(i, options);

@@ -9,12 +9,13 @@ namespace amp::pickle {
 
 namespace {
 
-constexpr std::size_t max_values = 1'000'000, max_name = 1000, max_rank = 64;
+constexpr std::size_t max_name = 1000, max_rank = 64;
 
 class Machine {
   public:
-    Machine(std::string_view bytes, const std::function<void(std::size_t, const std::string&)>& fail)
-        : bytes_(bytes), fail_(fail) {}
+    Machine(std::string_view bytes, const std::function<void(std::size_t, const std::string&)>& fail,
+            std::size_t most_values)
+        : bytes_(bytes), fail_(fail), most_values_(most_values) {}
 
     Pickle run() {
         for (;;) {
@@ -25,8 +26,9 @@ class Machine {
                 return std::move(built_);
             }
             step(opcode);
-            if (std::max({built_.values.size(), memo_.size(), marks_.size()}) > max_values)
-                fail("the pickle holds more than a million values");
+            if (std::max({built_.values.size(), memo_.size(), marks_.size()}) > most_values_)
+                fail("the pickle holds more than " +
+                     (most_values_ == 1'000'000 ? "a million" : std::to_string(most_values_)) + " values");
         }
     }
 
@@ -147,7 +149,7 @@ class Machine {
 
     std::string_view bytes_;
     const std::function<void(std::size_t, const std::string&)>& fail_;
-    std::size_t at_ = 0, opcode_at_ = 0;
+    std::size_t most_values_, at_ = 0, opcode_at_ = 0;
     Pickle built_;
     std::vector<Ref> stack_;
     std::vector<std::size_t> marks_;
@@ -299,8 +301,9 @@ void Machine::build() {
 
 } // namespace
 
-Pickle load(std::string_view bytes, const std::function<void(std::size_t, const std::string&)>& fail) {
-    return Machine(bytes, fail).run();
+Pickle load(std::string_view bytes, const std::function<void(std::size_t, const std::string&)>& fail,
+            std::size_t most_values) {
+    return Machine(bytes, fail, most_values).run();
 }
 
 } // namespace amp::pickle

@@ -18,6 +18,7 @@ namespace {
 constexpr std::size_t max_pickle = 32'000'000;
 constexpr std::size_t max_visits = 250'000;   // shared values may be visited repeatedly
 constexpr std::size_t max_names = 64'000'000; // bytes of all dotted names
+constexpr std::size_t max_text = 1000;        // bytes kept of a text among the tensors
 constexpr std::size_t max_notes = 100;        // notes on values that are not read
 constexpr int max_depth = 64;                 // containers may contain themselves
 constexpr std::uint64_t max_scales = max_held / sizeof(float);
@@ -72,7 +73,9 @@ std::uint64_t count_of(const pickle::Tensor& t) { return count_of(t, 0, t.shape.
 
 class PtFile : public TensorFile {
   public:
-    PtFile(const std::filesystem::path& path, const OpenOptions&) : TensorFile(check_magic(path)), archive_(path) {
+    explicit PtFile(const FileRange& range)
+        : TensorFile(check_magic(range)), archive_(range), is_part_(range.length.has_value()) {
+        const std::filesystem::path& path = path_;
         const auto& members = archive_.members();
         const auto pickle_member = std::ranges::find_if(
             members, [](const auto& m) { return m.name == "data.pkl" || m.name.ends_with("/data.pkl"); });
@@ -89,11 +92,13 @@ class PtFile : public TensorFile {
             throw FileError(path, "data.pkl, byte " + std::to_string(byte) + ": " + what);
         });
         visit(*pickle_.root, "", 0);
-        if (tensors_.empty()) throw FileError(path, "data.pkl: holds no tensor that can be read" + why_none());
+        if (tensors_.empty() && !is_part_)
+            throw FileError(path, "data.pkl: holds no tensor that can be read" + why_none());
         if (skipped_ > max_notes)
             notes_.push_back("and " + std::to_string(skipped_ - max_notes) + " more are not read; skipped");
     }
 
+    [[nodiscard]] std::map<std::string, PlainValue> values() const override { return values_; }
     [[nodiscard]] bool random_access(std::size_t) const override { return false; }
     void read_at(std::size_t, std::uint64_t, std::span<std::byte>) const override {
         throw std::logic_error("members of .pt files are streams");
@@ -129,7 +134,7 @@ class PtFile : public TensorFile {
         const int bytes = view.type->bits / 8;
         const Storage storage{archive_, view.member, static_cast<std::uint64_t>(bytes),
                               big_endian_ ? static_cast<std::size_t>(bytes / view.type->numbers()) : 0};
-        return read_view(storage, view.in_memory_order ? in_memory_order(tensor) : tensor,
+        return read_view(storage, view.in_memory_order ? in_memory_order(tensor) : tensor, is_part_,
                          [&](const std::string& what) { throw FileError(path_, where + what); });
     }
 
@@ -146,9 +151,8 @@ class PtFile : public TensorFile {
             return scales;
         }
         const FormatSpec format = amp::format(info(type).format);
-        std::ranges::transform(bytes, scales.begin(), [&](std::byte code) {
-            return decode(format, std::to_integer<std::uint32_t>(code));
-        });
+        std::ranges::transform(bytes, scales.begin(),
+                               [&](std::byte code) { return decode(format, std::to_integer<std::uint32_t>(code)); });
         return scales;
     }
 
@@ -189,12 +193,15 @@ class PtFile : public TensorFile {
         return ": " + first + (skipped_ > 1 ? "; " + std::to_string(skipped_ - 1) + " more like it" : "");
     }
 
-    static const std::filesystem::path& check_magic(const std::filesystem::path& path) {
+    static const std::filesystem::path& check_magic(const FileRange& range) {
+        const std::filesystem::path& path = range.path;
         const ByteFile file(path);
-        const std::string magic = file.text_at(0, std::min<std::uint64_t>(2, file.size()));
+        const std::string magic =
+            file.text_at(range.begin, std::min<std::uint64_t>(2, file.size() - std::min(range.begin, file.size())));
         if (magic.starts_with('\x80'))
-            throw FileError(path, "byte 0: a bare pickle (torch.save before PyTorch 1.6); load and save it again with "
-                                  "a newer PyTorch, or as safetensors");
+            throw FileError(path, "byte " + std::to_string(range.begin) +
+                                      ": a bare pickle (torch.save before PyTorch 1.6); load and save it again with "
+                                      "a newer PyTorch, or as safetensors");
         return path;
     }
 
@@ -217,6 +224,14 @@ class PtFile : public TensorFile {
                 visit(*sequence->items[i], below(std::to_string(i)), depth + 1);
         } else if (const auto* opaque = std::get_if<pickle::Opaque>(&value.data)) {
             visit_object(*opaque, name.empty() ? path_.stem().string() : name, depth);
+        } else if (const auto* text = std::get_if<std::string>(&value.data)) {
+            values_.emplace(name, text->substr(0, max_text));
+        } else if (const auto* real = std::get_if<double>(&value.data)) {
+            values_.emplace(name, *real);
+        } else if (const auto* integer = std::get_if<std::int64_t>(&value.data)) {
+            values_.emplace(name, static_cast<double>(*integer));
+        } else if (const auto* truth = std::get_if<bool>(&value.data)) {
+            values_.emplace(name, *truth ? 1.0 : 0.0);
         }
     }
 
@@ -259,9 +274,10 @@ class PtFile : public TensorFile {
         const Layout layout = layout_of(t);
         const bool large =
             !layout.ascending && (layout.end - layout.begin) * static_cast<std::uint64_t>(type->bits / 8) > max_held;
-        entry.storage_order = (layout.dense && !layout.c_order) || (large && !layout.dense);
+        const bool in_memory_order = large && !layout.dense && !is_part_;
+        entry.storage_order = (layout.dense && !layout.c_order && !is_part_) || in_memory_order;
         entry.repeats = layout.repeats;
-        views_.push_back({member, &t, type, large && !layout.dense, nullptr});
+        views_.push_back({member, &t, type, in_memory_order, nullptr});
         tensors_.push_back(std::move(entry));
     }
 
@@ -330,6 +346,8 @@ class PtFile : public TensorFile {
     }
 
     ZipArchive archive_;
+    std::map<std::string, PlainValue> values_;
+    bool is_part_; ///< a part of a tensor, which is read in C order: those of other parts lie between its elements
     std::string prefix_;
     std::map<std::string, std::size_t> index_;
     bool big_endian_ = false;
@@ -341,8 +359,6 @@ class PtFile : public TensorFile {
 
 } // namespace
 
-std::unique_ptr<TensorFile> open_pt(const std::filesystem::path& path, const OpenOptions& options) {
-    return std::make_unique<PtFile>(path, options);
-}
+std::unique_ptr<TensorFile> open_pt(const FileRange& range) { return std::make_unique<PtFile>(range); }
 
 } // namespace amp

@@ -5,6 +5,7 @@
 #include <ampscope/sim/io/dump_path.h>
 #include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/json_reader.h>
+#include <ampscope/sim/io/optimizer_state.h>
 #include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/step_log.h>
 
@@ -21,9 +22,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The number at the end of a file's stem, if it stands by itself or after a word such as "step" or "iter".
+/// The number at the end of a file's stem, or of the name of a checkpoint's folder, if it stands by itself or after a
+/// word such as "step" or "iter".
 std::optional<std::int64_t> step_in_name(const fs::path& file) {
-    const std::string stem = file.stem().string();
+    std::error_code none;
+    const std::string stem = (names_files(file) ? fs::absolute(file, none).parent_path() : file).stem().string();
     std::size_t begin = stem.size();
     while (begin > 0 && stem[begin - 1] >= '0' && stem[begin - 1] <= '9') --begin;
     const std::string_view before = std::string_view(stem).substr(0, begin);
@@ -66,6 +69,7 @@ TensorKind usual_kind(std::string_view tensor, bool in_state, TensorKind unstate
     constexpr std::array<std::string_view, 5> state_names = {".m", ".v", ".compensation", ".delayed_scale",
                                                              ".amax_history"};
     const auto ends = [&](std::string_view suffix) { return tensor.ends_with(suffix); };
+    if (state_name(tensor)) return TensorKind::state;
     if (in_state) return std::ranges::any_of(state_names, ends) ? TensorKind::state : TensorKind::weight;
     if (ends(".out.grad")) return TensorKind::activation_gradient;
     return ends(".grad") ? TensorKind::weight_gradient : unstated;
@@ -91,12 +95,17 @@ class Finder {
     /// The files that a path stands for.
     void expand(const fs::path& path, std::vector<fs::path>& files) {
         std::error_code none;
-        if (!fs::is_directory(path, none)) return files.push_back(path);
+        if (!fs::is_directory(path, none)) return add_named(path, files);
         const std::size_t errors = result_.errors.size(), before = files.size() + result_.logs.size();
         list(path, files);
         if (files.size() + result_.logs.size() == before && result_.errors.size() == errors)
             result_.errors.push_back(path.string() + ": no .safetensors, .npy, .npz, .pt or .pth file in this folder" +
-                                     about_log(path));
+                                     about_log(path) + about_checkpoint(path));
+    }
+
+    /// Leaves out the files that belong to a checkpoint that is listed, too: their tensors are its own.
+    void leave_out_parts(std::vector<fs::path>& files) const {
+        std::erase_if(files, [&](const fs::path& file) { return parts_.contains(file.lexically_normal()); });
     }
 
     /// Adds warnings about the files as a whole.
@@ -126,6 +135,10 @@ class Finder {
         try {
             const auto file = open_tensor_file(path, options_);
             for (const std::string& note : file->notes()) result_.warnings.push_back(path.string() + ": " + note);
+            if (is_rank_file(path))
+                result_.warnings.push_back(path.string() + ": holds what one rank has of the tensors; name its folder "
+                                                           "to count them whole");
+            for (const FileError& problem : file->problems()) result_.errors.emplace_back(problem.what());
             const bool states_scale = file->metadata().contains("loss_scale");
             const auto log = log_of_.find(path);
             const auto backward = backward_of_.find(path);
@@ -152,12 +165,31 @@ class Finder {
         std::error_code none;
         const auto visit = [&](const fs::path& path, bool is_folder) {
             const bool raw = options_.dtype && (path.extension() == ".bin" || path.extension() == ".raw");
-            if (!is_folder && (raw || is_tensor_file(path))) files.push_back(path);
+            if (!is_folder && (raw || is_tensor_file(path))) add_listed(path, files);
             if (!is_folder || fs::is_symlink(path, none) || !is_there(path / run_layout::configuration)) return true;
             list(path, files);
             return false;
         };
         walk_folder(folder, visit, result_.errors);
+    }
+
+    /// Why a folder of a distributed checkpoint cannot be read.
+    static std::string about_checkpoint(const fs::path& folder) {
+        std::error_code problem;
+        for (fs::directory_iterator at(folder, problem), end; !problem && at != end; at.increment(problem))
+            if (at->path().extension() == ".distcp") return "; its .distcp files need the .metadata saved with them";
+        return "";
+    }
+
+    void add_named(const fs::path& path, std::vector<fs::path>& files) {
+        files.push_back(path);
+        for (const fs::path& part : files_of_index(path)) parts_.insert(part.lexically_normal());
+    }
+
+    /// Adds a file of a folder. The shards that ranks wrote are read through their folder.
+    void add_listed(const fs::path& path, std::vector<fs::path>& files) {
+        if (!is_rank_file(path)) return add_named(path, files);
+        if (files.empty() || files.back() != path.parent_path()) files.push_back(path.parent_path());
     }
 
     /// Why the log of a folder without tensors is of no use, if it has one.
@@ -224,12 +256,14 @@ class Finder {
         if (!(scale > 0) || !std::isfinite(scale))
             throw FileError(file.path(), "metadata: loss_scale must be positive and finite");
         const std::map<std::string, TensorKind> kinds = stated_kinds(file);
+        const bool is_checkpoint = std::ranges::any_of(
+            file.tensors(), [](const TensorEntry& entry) { return state_name(entry.name).has_value(); });
+        const TensorKind unstated = is_checkpoint ? TensorKind::weight : find_.unstated;
         std::vector<RecordedTensor> tensors;
         for (std::size_t i = 0; i < file.tensors().size(); ++i) {
             const TensorEntry& entry = file.tensors()[i];
             const auto stated = kinds.find(entry.name);
-            const TensorKind kind =
-                stated == kinds.end() ? usual_kind(entry.name, in_state, find_.unstated) : stated->second;
+            const TensorKind kind = stated == kinds.end() ? usual_kind(entry.name, in_state, unstated) : stated->second;
             tensors.push_back({.file = file.path(),
                                .index = i,
                                .entry = entry,
@@ -275,6 +309,7 @@ class Finder {
     const OpenOptions& options_;
     const FindOptions& find_;
     Recording& result_;
+    std::set<fs::path> parts_;                      ///< files that an index names
     std::set<fs::path> state_files_;                ///< files in state/ of runs
     std::map<fs::path, std::size_t> logs_, log_of_; ///< index in Recording::logs: of a log, and of a file of the run
     std::map<fs::path, std::string> backward_of_;   ///< by file of a run: the format in which its backward computes
@@ -324,18 +359,13 @@ std::string layer_of(std::string_view tensor) {
 RecordingError::RecordingError(std::vector<std::string> lines)
     : std::runtime_error(lines.front()), lines_(std::move(lines)) {}
 
-void add_error(std::vector<std::string>& errors, const FileError& error) {
-    const std::string begin = error.file() + ": ";
-    if (std::ranges::none_of(errors, [&](const std::string& earlier) { return earlier.starts_with(begin); }))
-        errors.emplace_back(error.what());
-}
-
 Recording find_tensors(const std::vector<fs::path>& paths, const OpenOptions& options, const FindOptions& find) {
     const FloatEnvironment environment;
     Recording result;
     Finder finder(options, find, result);
     std::vector<fs::path> files;
     for (const fs::path& path : paths) finder.expand(path, files);
+    finder.leave_out_parts(files);
     std::ranges::sort(files);
     for (const fs::path& file : files) finder.add_file(file);
     finder.warn();

@@ -116,7 +116,8 @@ struct FindOptions {
 /// JSON object: tensor -> a name of tensor_kind_names), which is read as of the version in metadata "schema_version",
 /// or of version 1 without it. Without that, in state/ of a run folder, names that end in .m, .v, .compensation,
 /// .delayed_scale or .amax_history are of state, the others weights; elsewhere names that end in .out.grad are of
-/// activation gradients, others in .grad of weight gradients, and all others of the kind `unstated`. Scale of
+/// activation gradients, others in .grad of weight gradients, those of a checkpoint's optimizer (optimizer_state.h) of
+/// state, all others in its file of weights, and those in other files of the kind `unstated`. Scale of
 /// gradients: metadata "loss_scale", else 1; of other kinds: 1. Of files of TransformerEngine's DumpTensors, the path
 /// says step, kind, layer and rank, and a tensor is named "rank_0.LAYER_TENSOR.high_precision" (dump_path.h).
 /// Tensors of the same name, step and bytes are listed once, with a warning, from a file that states the scale if there
@@ -134,9 +135,6 @@ class RecordingError : public std::runtime_error {
   private:
     std::vector<std::string> lines_;
 };
-
-/// Adds the error as a line unless its file has one: in a damaged file every tensor may be an error.
-void add_error(std::vector<std::string>& errors, const FileError& error);
 
 /// "h.0.weight.grad" -> "h.0", "c1.out.grad" -> "c1".
 std::string layer_of(std::string_view tensor);

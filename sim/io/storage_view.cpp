@@ -131,14 +131,15 @@ pickle::Tensor in_memory_order(const pickle::Tensor& t) {
     return sorted;
 }
 
-std::unique_ptr<ByteStream> read_view(const Storage& storage, const pickle::Tensor& view,
+std::unique_ptr<ByteStream> read_view(const Storage& storage, const pickle::Tensor& view, bool c_order,
                                       const std::function<void(const std::string& what)>& fail) {
     const Layout layout = layout_of(view);
-    if (layout.dense) return std::make_unique<RangeStream>(storage, layout.begin, layout.end);
+    if (layout.dense && (layout.c_order || !c_order))
+        return std::make_unique<RangeStream>(storage, layout.begin, layout.end);
     std::uint64_t count = 1;
     for (const std::uint64_t extent : view.shape) count *= extent;
     if (!layout.ascending && (layout.end - layout.begin) * storage.item > max_held)
-        fail("an overlapping view of more than 128 MiB; save tensor.contiguous()");
+        fail("an overlapping or transposed view of more than 128 MiB; save tensor.contiguous()");
     if (count > std::max(max_repeated, layout.end - layout.begin))
         fail(std::to_string(count) + " elements of an expanded view are too many to read one by one; save what it "
                                      "expands");

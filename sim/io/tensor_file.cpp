@@ -1,4 +1,5 @@
 #include <ampscope/sim/io/byte_file.h>
+#include <ampscope/sim/io/detail/joined_file.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -180,7 +181,30 @@ void finish_entry(TensorEntry& entry, const std::filesystem::path& file) {
     entry.bytes = entry.count * bits / 8;
 }
 
+namespace {
+
+bool is_distributed(const std::filesystem::path& path) { return path.filename() == ".metadata"; }
+
+/// The file that names the others of the checkpoint in a folder; the folder itself where ranks wrote safetensors; empty
+/// if it holds no checkpoint, or several.
+std::filesystem::path checkpoint_in(const std::filesystem::path& folder) {
+    std::filesystem::path found;
+    std::error_code problem;
+    for (std::filesystem::directory_iterator at(folder, problem), end; !problem && at != end; at.increment(problem)) {
+        if (!names_files(at->path()) && !is_rank_file(at->path())) continue;
+        const std::filesystem::path checkpoint = is_rank_file(at->path()) ? folder : at->path();
+        if (!found.empty() && found != checkpoint) return {};
+        found = checkpoint;
+    }
+    return found;
+}
+
+} // namespace
+
+bool names_files(const std::filesystem::path& path) { return is_distributed(path) || is_index(path); }
+
 bool is_tensor_file(const std::filesystem::path& path) {
+    if (names_files(path)) return true;
     const std::string extension = path.extension().string();
     return extension == ".safetensors" || extension == ".npy" || extension == ".npz" || extension == ".pt" ||
            extension == ".pth";
@@ -190,12 +214,32 @@ bool may_lack_format(const std::filesystem::path& path) {
     return path.extension() == ".npy" || path.extension() == ".npz";
 }
 
+void add_error(std::vector<std::string>& errors, const FileError& error) {
+    const std::string begin = error.file() + ": ";
+    if (std::ranges::none_of(errors, [&](const std::string& earlier) { return earlier.starts_with(begin); }))
+        errors.emplace_back(error.what());
+}
+
+std::unique_ptr<TensorFile> open_complete_file(const std::filesystem::path& path, const OpenOptions& options) {
+    std::unique_ptr<TensorFile> file = open_tensor_file(path, options);
+    if (!file->problems().empty()) throw file->problems().front();
+    return file;
+}
+
 std::unique_ptr<TensorFile> open_tensor_file(const std::filesystem::path& path, const OpenOptions& options) {
     const std::string extension = path.extension().string();
+    if (is_distributed(path)) return open_distributed(path);
+    if (is_index(path)) return open_safetensors_index(path);
+    if (std::error_code none; std::filesystem::is_directory(path, none))
+        if (const std::filesystem::path checkpoint = checkpoint_in(path); !checkpoint.empty())
+            return checkpoint == path ? open_sharded_safetensors(path) : open_tensor_file(checkpoint, options);
     if (extension == ".safetensors") return open_safetensors(path);
     if (extension == ".npy") return open_npy(path, options);
     if (extension == ".npz") return open_npz(path, options);
-    if (extension == ".pt" || extension == ".pth") return open_pt(path, options);
+    if (extension == ".pt" || extension == ".pth") return open_pt({.path = path});
+    if (extension == ".distcp")
+        throw FileError(path,
+                        "a part of a distributed checkpoint, whose .metadata says what is in it; name its folder");
     return open_raw(path, options);
 }
 

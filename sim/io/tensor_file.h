@@ -15,6 +15,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace amp {
@@ -66,6 +67,9 @@ class ByteStream {
     virtual std::size_t read(std::span<std::byte> out) = 0;
 };
 
+/// What a checkpoint holds that is no tensor: an optimizer's learning rate, a parameter's name.
+using PlainValue = std::variant<double, std::string>;
+
 class TensorFile {
   public:
     virtual ~TensorFile() = default;
@@ -76,6 +80,11 @@ class TensorFile {
     [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
     /// What was skipped, and why: lines for the user.
     [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+    /// What of a checkpoint of many files cannot be read, and why: one error for each file. The rest is in tensors().
+    [[nodiscard]] const std::vector<FileError>& problems() const { return problems_; }
+
+    /// The numbers and texts that stand beside the tensors of PyTorch's files, by their dotted names. Throws FileError.
+    [[nodiscard]] virtual std::map<std::string, PlainValue> values() const { return {}; }
 
     /// Whether read_at() works for this tensor; if not, only stream() does (compressed members).
     [[nodiscard]] virtual bool random_access(std::size_t tensor) const = 0;
@@ -94,6 +103,7 @@ class TensorFile {
     std::vector<TensorEntry> tensors_;
     std::map<std::string, std::string> metadata_;
     std::vector<std::string> notes_;
+    std::vector<FileError> problems_;
 };
 
 /// One tensor as a file of its own, with the elements of an expanded view once each: code that counts elements counts
@@ -135,9 +145,24 @@ class TensorRange : public TensorFile {
     std::uint64_t first_byte_;
 };
 
-/// Opens a file by its extension: .safetensors, .npy, .npz, .pt, .pth; any other is raw and needs options.dtype.
-/// Throws FileError.
+/// Opens a file by its extension: .safetensors, .npy, .npz, .pt, .pth; any other is raw and needs options.dtype. A
+/// checkpoint of many files is opened by the file that names the others, Hugging Face's MODEL.safetensors.index.json or
+/// the .metadata of a distributed checkpoint of PyTorch, or by its folder, which may also hold a distributed checkpoint
+/// in safetensors. Throws FileError.
 std::unique_ptr<TensorFile> open_tensor_file(const std::filesystem::path& path, const OpenOptions& options = {});
+/// The same for those who need all of it: the first of problems() is thrown.
+std::unique_ptr<TensorFile> open_complete_file(const std::filesystem::path& path, const OpenOptions& options = {});
+
+/// Adds the error as a line unless its file has one: in a damaged file every tensor may be an error.
+void add_error(std::vector<std::string>& errors, const FileError& error);
+
+/// Whether the file is one that names the others of a checkpoint.
+bool names_files(const std::filesystem::path& path);
+/// The files that Hugging Face's index names; none for other files, and for one that cannot be read.
+std::vector<std::filesystem::path> files_of_index(const std::filesystem::path& path);
+/// Whether the file's name is one that a rank gives its shards in a distributed checkpoint in safetensors; such a
+/// checkpoint is opened by its folder.
+bool is_rank_file(const std::filesystem::path& path);
 
 /// Whether open_tensor_file knows the extension without further options.
 bool is_tensor_file(const std::filesystem::path& path);

@@ -29,16 +29,25 @@ ZipArchive::Handle ZipArchive::take_handle() const {
         idle_.pop_back();
         return handle;
     }
-    int code = 0;
-    Handle handle(zip_open(path_.c_str(), ZIP_RDONLY, &code));
+    if (range_.length == 0) fail("cannot be read as a zip archive: it is empty"); // libzip would read on
+    zip_error_t error;
+    zip_error_init(&error);
+    zip_source_t* source = zip_source_file_create(
+        range_.path.c_str(), range_.begin, range_.length ? static_cast<zip_int64_t>(*range_.length) : -1, &error);
+    Handle handle(source == nullptr ? nullptr : zip_open_from_source(source, ZIP_RDONLY, &error));
     if (!handle) {
-        zip_error_t error;
-        zip_error_init_with_code(&error, code);
         const std::string what = zip_error_strerror(&error);
+        if (source != nullptr) zip_source_free(source);
         zip_error_fini(&error);
-        throw FileError(path_, "cannot be read as a zip archive: " + what + "; is it complete?");
+        fail("cannot be read as a zip archive: " + what + "; is it complete?");
     }
+    zip_error_fini(&error);
     return handle;
+}
+
+/// An archive that is a part of a file is named by its first byte.
+void ZipArchive::fail(const std::string& what) const {
+    throw FileError(range_.path, range_.length ? "byte " + std::to_string(range_.begin) + ": " + what : what);
 }
 
 /// A member opened at some byte. Reads up to its end even if the caller stops at the claimed size: libzip compares the
@@ -65,9 +74,7 @@ class ZipArchive::Reader {
     /// Whether it can be read on: no read has failed.
     [[nodiscard]] bool sound() const { return sound_; }
 
-    [[noreturn]] void fail(const std::string& what) const {
-        throw FileError(archive_.path_, "member '" + member().name + "': " + what);
-    }
+    [[noreturn]] void fail(const std::string& what) const { archive_.fail("member '" + member().name + "': " + what); }
 
     std::size_t read(std::span<std::byte> out) {
         const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), left()));
@@ -143,26 +150,24 @@ void ZipArchive::leave(std::unique_ptr<Reader> reader) const {
     std::swap(left_off_, reader);
 }
 
-ZipArchive::ZipArchive(std::filesystem::path path) : path_(std::move(path)) {
-    const ByteFile regular(path_); // refuses pipes, for which libzip would wait
+ZipArchive::ZipArchive(FileRange range) : range_(std::move(range)) {
+    const ByteFile regular(range_.path); // refuses pipes, for which libzip would wait
     Handle handle = take_handle();
     const zip_int64_t count = zip_get_num_entries(handle.get(), 0);
     std::set<std::string_view> names;
-    if (count > max_members) throw FileError(path_, "more than 200,000 members in one archive");
+    if (count > max_members) fail("more than 200,000 members in one archive");
     members_.reserve(static_cast<std::size_t>(count));
     for (zip_uint64_t i = 0; i < static_cast<zip_uint64_t>(count); ++i) {
         zip_stat_t status;
         zip_stat_init(&status);
         const bool known = zip_stat_index(handle.get(), i, 0, &status) == 0 && (status.valid & ZIP_STAT_NAME) != 0 &&
                            (status.valid & ZIP_STAT_SIZE) != 0;
-        if (!known)
-            throw FileError(path_,
-                            "member " + std::to_string(i) + ": the central directory does not say its name and size");
+        if (!known) fail("member " + std::to_string(i) + ": the central directory does not say its name and size");
         const bool stored = (status.valid & ZIP_STAT_COMP_METHOD) != 0 && status.comp_method == ZIP_CM_STORE;
         members_.push_back({status.name, status.size, stored});
         check_size(regular, status);
         if (!names.insert(members_.back().name).second)
-            throw FileError(path_, "member '" + members_.back().name + "': the archive holds two of this name");
+            fail("member '" + members_.back().name + "': the archive holds two of this name");
     }
     idle_.push_back(std::move(handle));
 }
@@ -175,9 +180,8 @@ void ZipArchive::check_size(const ByteFile& file, const struct zip_stat& status)
                                : status.comp_method == ZIP_CM_DEFLATE ? 1032
                                                                       : std::uint64_t{1} << 20;
     if (status.comp_size > file.size() || status.size / most > status.comp_size)
-        throw FileError(path_, "member '" + std::string(status.name) + "': claims " + std::to_string(status.size) +
-                                   " bytes, more than its " + std::to_string(status.comp_size) +
-                                   " in the file can hold");
+        fail("member '" + std::string(status.name) + "': claims " + std::to_string(status.size) +
+             " bytes, more than its " + std::to_string(status.comp_size) + " in the file can hold");
 }
 
 ZipArchive::~ZipArchive() = default;
@@ -200,8 +204,7 @@ std::unique_ptr<ByteStream> ZipArchive::open(std::size_t member, std::uint64_t b
 std::string ZipArchive::read_text(std::size_t member, std::size_t limit) const {
     const Member& m = members_[member];
     if (m.size > limit)
-        throw FileError(path_, "member '" + m.name + "': " + std::to_string(m.size) +
-                                   " bytes are more than such a member ever has");
+        fail("member '" + m.name + "': " + std::to_string(m.size) + " bytes are more than such a member ever has");
     std::string text;
     read_growing(*open(member), m.size, text);
     return text;

@@ -13,6 +13,9 @@ class Seeds:
         data, corpus = source / "tests/data/io", source / "tests/fuzz/corpus"
         self.tensors = {suffix: [p.read_bytes() for p in sorted(data.glob(f"*.{suffix}"))]
                         for suffix in ("safetensors", "npy", "npz", "pt")}
+        self.checkpoints = {folder: {p.name: p.read_bytes() for p in sorted((source / "tests/data/checkpoints" /
+                                                                             folder).iterdir())}
+                            for folder in ("distributed", "safetensors")}
         self.pickles = [p.read_bytes() for p in sorted((corpus / "pt").glob("*.pkl"))]
         self.refused = sorted(data.glob("*.bad"))
         self.gradients = (source / "notebooks/data/gradients/deep_tanh/step_000050.safetensors").read_bytes()

@@ -12,6 +12,7 @@ constexpr const char* examples = R"(Examples:
   amp-adam runs/fp32                            a run folder; exact if it recorded its state (amp-train --record-state)
   amp-adam gradients/                           gradients in files: exact from step 0 on without gaps, else an estimate
   amp-adam gradient.safetensors --lr 3e-4       one gradient, taken to be that of every step
+  amp-adam checkpoint/step-1000                 the optimizer's state in a checkpoint: exact, for its last step
   amp-adam runs/fp32 --at 1e-6 --state fp32,bf16 --weights bf16 --tensor 'h\.0'
   amp-adam runs/fp32 --eps 1e-5,1e-8 --json -
 

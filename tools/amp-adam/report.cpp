@@ -25,6 +25,8 @@ std::string basis_text(AdamBasis basis) {
     case AdamBasis::recorded:
         return "exact: the state before the step was recorded (in other formats: rounded from it)";
     case AdamBasis::contiguous: return "exact: every gradient from step 0 on was recorded";
+    case AdamBasis::checkpoint:
+        return "exact: m and v are those that the last step before the checkpoint left (in other formats: rounded)";
     case AdamBasis::held: return "an estimate: gradients are taken to stay until the next recorded one";
     case AdamBasis::stationary: return "an estimate: the one gradient is taken for that of every step";
     }

@@ -73,7 +73,7 @@ std::vector<TensorEntry> converted_entries(const TensorFile& file, const Convert
 } // namespace
 
 Converted convert_file(const ConvertOptions& options, const std::function<void(std::uint64_t)>& progress) {
-    const auto file = open_tensor_file(options.in, options.open);
+    const auto file = open_complete_file(options.in, options.open);
     const DTypeInfo* target = options.quantize ? nullptr : dtype_of(options.to);
     const DType stored = target == nullptr ? DType::f32 : target->dtype;
     const std::vector<TensorEntry> entries = converted_entries(*file, options, target, stored);

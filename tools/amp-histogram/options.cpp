@@ -28,6 +28,7 @@ constexpr const char* examples = R"(Examples:
   amp-histogram grads.npz --by layer --worst 5 --json report.json
   amp-histogram run --recipe te-mxfp8 --recipe te-nvfp4,column   by block
   amp-histogram runs/gpt --kind weight,activation --format fp16,e4m3   the forward pass
+  amp-histogram checkpoint/step-1000 --kind weight,state   shards of PyTorch's DCP, or a Hugging Face index
   amp-histogram dump.bin --dtype bf16 --shape 4096x4096
   amp-histogram grads.pt --gate 'fp16@2^10.underflow/nonzero<0.5%'   exit 3 if more is lost
   amp-histogram --merge rank0.json rank1.json --json all.json
@@ -205,7 +206,8 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
     CommandLine app(
         "amp-histogram",
         "Which tensors underflow, turn subnormal or overflow in which number format, and which loss scale saves them.\n"
-        "Exact counts of recorded gradients: .safetensors, .npy, .npz, .pt, .pth, raw; files or folders.",
+        "Exact counts of recorded gradients: .safetensors, .npy, .npz, .pt, .pth, raw; files or folders, "
+        "and checkpoints of many files.",
         examples);
     app.reads(app.add_option("PATH", words.paths,
                              "Files or folders (recursive; run folders understood); default: sample gradients"));

@@ -171,6 +171,16 @@ std::string magnitude_text(const MagnitudeFigure& figure, bool color) {
            (plain ? "" : fmt::format("{:{}}zones: {}\n", "", gutter, zones_name(figure.policy)));
 }
 
+namespace {
+
+/// "90 s", "25 min", "3.5 h"
+std::string time_text(double seconds) {
+    if (seconds < 120) return fmt::format("{:.0f} s", seconds);
+    return seconds < 7200 ? fmt::format("{:.0f} min", seconds / 60) : fmt::format("{:.1f} h", seconds / 3600);
+}
+
+} // namespace
+
 ProgressBar::ProgressBar(std::uint64_t total)
     : total_(std::max<std::uint64_t>(total, 1)), enabled_(isatty(STDERR_FILENO) == 1) {}
 
@@ -180,19 +190,21 @@ ProgressBar::~ProgressBar() {
 
 void ProgressBar::add(std::uint64_t done) {
     const std::uint64_t now = done_ += done;
-    if (!enabled_ || Clock::now() - start_ < std::chrono::milliseconds(500)) return;
+    const Clock::time_point time = Clock::now();
+    if (!enabled_ || now == 0 || time - start_ < std::chrono::milliseconds(500)) return;
     const std::unique_lock lock(drawing_, std::try_to_lock);
     if (!lock) return;
-    const int permille = static_cast<int>(1000.0 * static_cast<double>(now) / static_cast<double>(total_));
-    if (permille <= drawn_) return;
-    drawn_ = permille;
+    const double share = std::min(1.0, static_cast<double>(now) / static_cast<double>(total_));
+    const int permille = static_cast<int>(1000.0 * share);
+    if (permille <= drawn_ && time - drawn_at_ < std::chrono::seconds(1)) return;
+    drawn_ = std::max(permille, drawn_);
+    drawn_at_ = time;
     constexpr int room = 40;
-    const int filled = std::min(permille, 1000) * room / 1000;
+    const int filled = drawn_ * room / 1000;
     std::string bar;
     for (int i = 0; i < room; ++i) bar += i < filled ? "█" : "░";
-    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-    const double left = permille == 0 ? 0 : seconds * (1000.0 / permille - 1);
-    print_error(fmt::format("\r{} {:3.0f} %, {:.0f} s left\x1b[K", bar, permille / 10.0, std::max(left, 0.0)));
+    const double seconds = std::chrono::duration<double>(time - start_).count() * (1 / share - 1);
+    print_error(fmt::format("\r{} {:3.0f} %, {} left\x1b[K", bar, drawn_ / 10.0, time_text(seconds)));
 }
 
 Watch progress_bars() {

@@ -52,6 +52,7 @@ class ProgressBar {
     Clock::time_point start_ = Clock::now();
     std::atomic<std::uint64_t> done_ = 0;
     std::mutex drawing_;
+    Clock::time_point drawn_at_{};
     int drawn_ = -1; ///< permille last drawn
 };
 

@@ -272,7 +272,13 @@ void bind_shards(nb::module_& m) {
         .def_ro("numbers", &CountedShards::numbers, "The numbers of the shards, from 1.")
         .def_ro("of", &CountedShards::of, "How many shards there are.")
         .def_ro("recording", &CountedShards::recording, "A fingerprint of all that is to be counted.")
-        .def_ro("failed", &CountedShards::failed, "The files of which nothing may be counted, and why.");
+        .def_ro("failed", &CountedShards::failed,
+                "A FailedCount for each file or tensor of which nothing may be counted.");
+    nb::class_<FailedCount>(m, "FailedCount", "A file, or a tensor of a checkpoint, that could not be counted.")
+        .def_prop_ro("file", text_of(&FailedCount::file), InEnvironment())
+        .def_ro("index", &FailedCount::index, "The position of the tensor in the recording; None for a whole file.")
+        .def_prop_ro("damaged", text_of(&FailedCount::damaged), "The file that the error names.", InEnvironment())
+        .def_prop_ro("error", text_of(&FailedCount::error), InEnvironment());
     nb::class_<ShardedTensor>(m, "ShardedTensor", "A tensor's place in a recording, and the part that was counted.")
         .def_ro("index", &ShardedTensor::index, "The position of the tensor in the recording.")
         .def_ro("begin", &ShardedTensor::begin, "The first element that was counted.")

@@ -44,7 +44,7 @@ void write_text(const std::string& path, const std::string& text) {
 }
 
 nb::tuple read_tensors(const std::string& path) {
-    const auto file = open_tensor_file(path);
+    const auto file = open_complete_file(path);
     nb::list tensors;
     for (std::size_t i = 0; i < file->tensors().size(); ++i) {
         const TensorEntry& entry = file->tensors()[i];

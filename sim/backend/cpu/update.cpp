@@ -53,18 +53,39 @@ void keep_scaled(const FormatSpec& format, std::span<float> x) {
     for (float& value : x) value = kernels::scaled_value(format, value, scale);
 }
 
-UpdateCounts update(const OptimizerOptions& options, const UpdateStep& step, const ParameterState& state) {
-    const FloatEnvironment environment;
-    const ScaledState& scaled = state.scaled;
-    std::vector<float> before;
-    if (scaled.weight) before.assign(state.weight.begin(), state.weight.end());
-    const kernels::Factors factors = kernels::factors_of(options, step.t);
+namespace {
+
+UpdateCounts update_blocks(const OptimizerOptions& options, const UpdateStep& step, const kernels::Factors& factors,
+                           const ParameterState& state) {
     const detail::BlockArithmetic arithmetic(options.contract);
     UpdateCounts counts;
     for (std::size_t begin = 0; begin < state.weight.size(); begin += detail::block_length) {
         const std::size_t n = std::min<std::size_t>(detail::block_length, state.weight.size() - begin);
         counts += kernels::update_block(options, step, factors, state, arithmetic, begin, n);
     }
+    return counts;
+}
+
+/// A step of Adam once its moments are there: with betas of 1 and no gradient it keeps them, and their bias corrections
+/// are those of the options.
+UpdateCounts update_weights(OptimizerOptions options, const UpdateStep& step, ParameterState state) {
+    const kernels::Factors factors = kernels::factors_of(options, step.t);
+    if (options.kind == OptimizerKind::adam) options.weight_decay = 0; // the moments contain it
+    options.beta1 = options.beta2 = 1;
+    const std::vector<float> zeros(state.weight.size());
+    state.gradient = zeros;
+    return update_blocks(options, step, factors, state);
+}
+
+} // namespace
+
+UpdateCounts update(const OptimizerOptions& options, const UpdateStep& step, const ParameterState& state) {
+    const FloatEnvironment environment;
+    if (step.has_moments) return update_weights(options, step, state);
+    const ScaledState& scaled = state.scaled;
+    std::vector<float> before;
+    if (scaled.weight) before.assign(state.weight.begin(), state.weight.end());
+    UpdateCounts counts = update_blocks(options, step, kernels::factors_of(options, step.t), state);
     if (scaled.m) keep_scaled(*scaled.m, state.m);
     if (scaled.v) keep_scaled(*scaled.v, state.v);
     if (!scaled.weight) return counts;

@@ -1,7 +1,5 @@
 #include <ampscope/sim/findings/detail/adam_source.h>
 
-#include <ampscope/sim/analysis/number_reader.h>
-
 #include <algorithm>
 #include <numeric>
 
@@ -58,6 +56,54 @@ AdamHistory AdamSource::read(OpenFiles& open, std::uint64_t begin, std::uint64_t
                         .settings = settings};
     for (const TensorPlace& place : gradients) history.gradients.push_back(place.read(open, begin, end));
     return history;
+}
+
+StateReader::StateReader(const AdamSource& source, OpenFiles& open) : source_(source) {
+    const auto opened = [&](const std::optional<TensorPlace>& place) {
+        Part part;
+        if (!place) return part;
+        part.file = open(place->file);
+        part.numbers = std::make_unique<NumberReader>(*part.file, place->tensor);
+        return part;
+    };
+    weight_ = opened(source.weight);
+    m_ = opened(source.m);
+    v_ = opened(source.v);
+}
+
+std::vector<float> StateReader::numbers(const Part& part, std::uint64_t end) const {
+    std::vector<float> values;
+    if (!part.numbers) return values;
+    for (const StoredNumber& n : part.numbers->read(at_, end)) values.push_back(static_cast<float>(n.value()));
+    return values;
+}
+
+AdamHistory StateReader::read(std::uint64_t end) {
+    AdamHistory history{.weight = numbers(weight_, end),
+                        .m = numbers(m_, end),
+                        .v = numbers(v_, end),
+                        .first = source_.first,
+                        .gradients = {},
+                        .repeats = {},
+                        .settings = source_.settings};
+    at_ = end;
+    return history;
+}
+
+AdamHistory part_of(const AdamHistory& history, std::uint64_t begin, std::uint64_t end) {
+    const auto part = [&](const std::vector<float>& all) {
+        const auto at = [&](std::uint64_t i) { return all.begin() + static_cast<std::ptrdiff_t>(i); };
+        return all.empty() ? std::vector<float>() : std::vector<float>(at(begin), at(end));
+    };
+    AdamHistory some{.weight = part(history.weight),
+                     .m = part(history.m),
+                     .v = part(history.v),
+                     .first = history.first,
+                     .gradients = {},
+                     .repeats = history.repeats,
+                     .settings = history.settings};
+    for (const std::vector<float>& gradient : history.gradients) some.gradients.push_back(part(gradient));
+    return some;
 }
 
 std::string parameter_of(const std::string& gradient) {

@@ -1,6 +1,7 @@
 // Reads the history of a parameter: gradients of some steps, and the optimizer state before them.
 #pragma once
 
+#include <ampscope/sim/analysis/number_reader.h>
 #include <ampscope/sim/findings/adam_effects.h>
 #include <ampscope/sim/io/tensor_file.h>
 
@@ -35,7 +36,7 @@ struct TensorPlace {
     [[nodiscard]] std::vector<float> read(OpenFiles& open, std::uint64_t begin, std::uint64_t end) const;
 };
 
-/// Where the history of one parameter is stored.
+/// Where the history of one parameter is stored: gradients, or the state that a checkpoint has.
 struct AdamSource {
     std::vector<TensorPlace> gradients;
     std::vector<std::int64_t> repeats;
@@ -49,6 +50,28 @@ struct AdamSource {
     /// The history of elements [begin, end).
     [[nodiscard]] AdamHistory read(OpenFiles& open, std::uint64_t begin, std::uint64_t end) const;
 };
+
+/// The state of a parameter in a checkpoint, read in order, a block after the other, also where it is a stream.
+class StateReader {
+  public:
+    StateReader(const AdamSource& source, OpenFiles& open);
+    /// The history of the elements from where the last call ended up to `end`.
+    [[nodiscard]] AdamHistory read(std::uint64_t end);
+
+  private:
+    struct Part {
+        std::shared_ptr<const TensorFile> file;
+        std::unique_ptr<NumberReader> numbers;
+    };
+    [[nodiscard]] std::vector<float> numbers(const Part& part, std::uint64_t end) const;
+
+    const AdamSource& source_;
+    Part weight_, m_, v_;
+    std::uint64_t at_ = 0;
+};
+
+/// The elements [begin, end) of a history.
+AdamHistory part_of(const AdamHistory& history, std::uint64_t begin, std::uint64_t end);
 
 /// The parameter of a gradient: "h.0.weight" for "h.0.weight.grad".
 std::string parameter_of(const std::string& gradient);

@@ -20,6 +20,9 @@ struct Selection {
     std::vector<RecipePass> recipes;
 };
 
+/// The errors, of which each damaged file has one: in it every tensor may be an error.
+std::vector<std::string> distinct_errors(const std::vector<FailedCount>& failed);
+
 /// A tensor to count or, for shards, a part of it.
 struct Piece {
     const RecordedTensor* tensor;
@@ -27,13 +30,13 @@ struct Piece {
 };
 
 /// Counts pieces, those of a file one after another, and adds them to the findings in their order. Files are read in
-/// the order of their steps, which delayed scaling needs. Of a file that turns out to be damaged nothing is counted;
-/// its error is added to the findings, and by its name to `failed`.
+/// the order of their steps, which delayed scaling needs. Of a file that turns out to be damaged nothing is counted, of
+/// a checkpoint of many files no tensor that lies in a damaged one; the error is added to the findings, and to `failed`.
 void count_pieces(std::span<const Piece> pieces, Selection& selection, const Progress& progress,
-                  HistogramFindings& findings, std::map<std::string, std::string>& failed);
+                  HistogramFindings& findings, std::vector<FailedCount>& failed);
 
 /// Counts the lines of a run's histograms.jsonl: all that are selected or, if one cannot be counted, none.
 void count_log(const RecordedLog& log, const Selection& selection, const Progress& progress,
-               HistogramFindings& findings, std::map<std::string, std::string>& failed);
+               HistogramFindings& findings, std::vector<FailedCount>& failed);
 
 } // namespace amp::detail

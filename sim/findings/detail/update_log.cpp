@@ -85,11 +85,16 @@ std::vector<OptimizerOptions> UpdateLog::settings_of(const nlohmann::ordered_jso
     return all;
 }
 
+OptimizerOptions overridden(OptimizerOptions recorded, const AdamOptions& options) {
+    recorded.learning_rate = options.learning_rate.value_or(recorded.learning_rate);
+    recorded.beta1 = options.beta1.value_or(recorded.beta1);
+    recorded.beta2 = options.beta2.value_or(recorded.beta2);
+    recorded.eps = options.usual_eps.value_or(recorded.eps);
+    return recorded;
+}
+
 OptimizerOptions UpdateLog::final(OptimizerOptions recorded) {
-    recorded.learning_rate = options_.learning_rate.value_or(recorded.learning_rate);
-    recorded.beta1 = options_.beta1.value_or(recorded.beta1);
-    recorded.beta2 = options_.beta2.value_or(recorded.beta2);
-    recorded.eps = options_.usual_eps.value_or(recorded.eps);
+    recorded = overridden(recorded, options_);
     if (recorded.kind == OptimizerKind::adam && recorded.weight_decay != 0) {
         leaves_out_decay_ = true;
         recorded.weight_decay = 0;

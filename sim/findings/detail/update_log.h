@@ -11,6 +11,9 @@
 
 namespace amp::detail {
 
+/// The settings with what the options state of them, which counts more than what was recorded.
+OptimizerOptions overridden(OptimizerOptions recorded, const AdamOptions& options);
+
 class UpdateLog {
   public:
     /// Reads the files of a run, if it is one; of settings it keeps those of these steps. What the options state counts

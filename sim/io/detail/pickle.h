@@ -65,8 +65,9 @@ struct Pickle {
 };
 
 /// Interprets a pickle of protocol 2 to 5. `fail(byte, what)` must throw; it is called at the first opcode that is
-/// unknown, truncated or applied to wrong operands. Memory is bounded by a small multiple of the pickle's size and by a
-/// million values; names of more than 1000 bytes and tensors of more than 64 dimensions are refused.
-Pickle load(std::string_view bytes, const std::function<void(std::size_t byte, const std::string& what)>& fail);
+/// unknown, truncated or applied to wrong operands. Memory is bounded by a small multiple of the pickle's size and by
+/// `most_values`; names of more than 1000 bytes and tensors of more than 64 dimensions are refused.
+Pickle load(std::string_view bytes, const std::function<void(std::size_t byte, const std::string& what)>& fail,
+            std::size_t most_values = 1'000'000);
 
 } // namespace amp::pickle

@@ -31,9 +31,9 @@ struct Storage {
 /// The bytes of the storage's part that a view could keep in memory, at most.
 inline constexpr std::uint64_t max_held = std::uint64_t{128} << 20;
 
-/// Reads a view: a dense one in the order of its storage, any other in C order. `fail(what)` must throw; it is called
-/// for views that take too much memory or time.
-std::unique_ptr<ByteStream> read_view(const Storage& storage, const pickle::Tensor& view,
+/// Reads a view: a dense one in the order of its storage unless `c_order` is asked for, any other in C order.
+/// `fail(what)` must throw; it is called for views that take too much memory or time.
+std::unique_ptr<ByteStream> read_view(const Storage& storage, const pickle::Tensor& view, bool c_order,
                                       const std::function<void(const std::string& what)>& fail);
 
 } // namespace amp

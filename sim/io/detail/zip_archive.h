@@ -1,7 +1,7 @@
 // Zip archives through libzip, for .npz and .pt: the central directory, and members as streams.
 #pragma once
 
-#include <ampscope/sim/io/tensor_file.h>
+#include <ampscope/sim/io/byte_file.h>
 
 #include <mutex>
 
@@ -9,8 +9,6 @@ struct zip;
 struct zip_stat;
 
 namespace amp {
-
-class ByteFile;
 
 class ZipArchive {
   public:
@@ -20,8 +18,8 @@ class ZipArchive {
         bool stored = false;    ///< not compressed: any part of it can be read by itself
     };
 
-    /// Throws FileError if the file is not a consistent zip archive or two members have the same name.
-    explicit ZipArchive(std::filesystem::path path);
+    /// Throws FileError if the range is not a consistent zip archive or two members have the same name.
+    explicit ZipArchive(FileRange range);
     ~ZipArchive();
 
     [[nodiscard]] const std::vector<Member>& members() const { return members_; }
@@ -47,7 +45,9 @@ class ZipArchive {
     [[nodiscard]] std::unique_ptr<Reader> reader_before(std::size_t member, std::uint64_t begin) const;
     void leave(std::unique_ptr<Reader> reader) const;
 
-    std::filesystem::path path_;
+    [[noreturn]] void fail(const std::string& what) const;
+
+    FileRange range_;
     std::vector<Member> members_;
     /// libzip reads the central directory anew for each handle, and a handle serves one thread at a time: unused ones
     /// are kept.

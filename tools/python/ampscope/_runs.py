@@ -50,10 +50,11 @@ class Run:
 
 
 def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
-    """The tensors of a .safetensors, .npy, .npz, .pt or .pth file, by name, and its metadata: (dict of arrays, dict of
-    str). Formats that NumPy lacks are decoded to FP32; gradients still contain the loss scale of the metadata. Tensors
-    that TransformerEngine quantized are what their codes and scales stand for, in FP64. A pickle is never executed.
-    Raises OSError, which names the file and the place in it."""
+    """The tensors of a .safetensors, .npy, .npz, .pt or .pth file, or of a checkpoint of many files, named by its
+    folder, by name, and its metadata: (dict of arrays, dict of str). Formats that NumPy lacks are decoded to FP32;
+    gradients still contain the loss scale of the metadata. Tensors that TransformerEngine quantized are what their
+    codes and scales stand for, in FP64. A pickle is never executed. Raises OSError, which names the file and the place
+    in it."""
     metadata, tensors = _ampscope.read_tensors(str(path))
     arrays = {}
     for name, dtype, numpy, shape, data in tensors:
