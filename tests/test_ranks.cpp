@@ -1,0 +1,209 @@
+// amp-histogram on several ranks: the protocol by threads in place of processes, which count what they send, and the
+// real thing by mpirun. The bytes of its report are those of one process.
+#include <ampscope/tools/amp-histogram/data_report.h>
+#include <ampscope/tools/amp-histogram/find.h>
+
+#include "histogram_tool.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+using namespace amp;
+using namespace amp::test;
+using namespace amp::histogram_tool;
+
+namespace {
+
+/// Letter boxes of ranks that are threads.
+class Post {
+  public:
+    explicit Post(int ranks) : boxes_(static_cast<std::size_t>(ranks)), sent_(static_cast<std::size_t>(ranks)) {}
+
+    void put(int from, int to, std::span<const std::byte> bytes) {
+        const std::lock_guard lock(mutex_);
+        boxes_[static_cast<std::size_t>(to)].emplace_back(from, std::vector(bytes.begin(), bytes.end()));
+        sent_[static_cast<std::size_t>(from)] += bytes.size();
+        arrived_.notify_all();
+    }
+    std::pair<int, std::vector<std::byte>> take(int to, int from) {
+        std::unique_lock lock(mutex_);
+        std::deque<std::pair<int, std::vector<std::byte>>>& box = boxes_[static_cast<std::size_t>(to)];
+        const auto wanted = [&](const auto& letter) { return from == Ranks::anyone || letter.first == from; };
+        for (;;) {
+            const auto letter = std::ranges::find_if(box, wanted);
+            if (letter == box.end()) {
+                arrived_.wait(lock);
+                continue;
+            }
+            std::pair<int, std::vector<std::byte>> taken = std::move(*letter);
+            box.erase(letter);
+            return taken;
+        }
+    }
+    [[nodiscard]] std::uint64_t sent(int rank) const { return sent_[static_cast<std::size_t>(rank)]; }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable arrived_;
+    std::vector<std::deque<std::pair<int, std::vector<std::byte>>>> boxes_;
+    std::vector<std::uint64_t> sent_;
+};
+
+class ThreadRanks : public Ranks {
+  public:
+    ThreadRanks(Post& post, int rank, int size) : post_(post), rank_(rank), size_(size) {}
+    [[nodiscard]] int rank() const override { return rank_; }
+    [[nodiscard]] int size() const override { return size_; }
+    void send(int to, std::span<const std::byte> bytes) override { post_.put(rank_, to, bytes); }
+    std::pair<int, std::vector<std::byte>> receive(int from) override { return post_.take(rank_, from); }
+    std::vector<std::byte> exchange(int to, std::span<const std::byte> bytes, int from) override {
+        send(to, bytes);
+        return receive(from).second;
+    }
+
+  private:
+    void end_all(int) override {}
+
+    Post& post_;
+    int rank_, size_;
+};
+
+std::string json_of(const HistogramFindings& findings, const HistogramOptions& options) {
+    std::string text;
+    write_json(findings, options, [&](std::string_view piece) { text += piece; });
+    return text;
+}
+
+/// A sparse file of zeros but for a few numbers: large enough for several shards, and counted at once.
+void write_sparse(const fs::path& path, std::uint64_t bytes) {
+    write_file(path, "abcdefgh");
+    fs::resize_file(path, bytes);
+}
+
+HistogramToolOptions asked(std::vector<fs::path> paths) {
+    HistogramToolOptions options;
+    options.paths = std::move(paths);
+    options.formats.assign(usual_specs.begin(), usual_specs.end());
+    options.open.dtype = DType::bf16;
+    options.threads = 1;
+    return options;
+}
+
+constexpr const char* mpirun =
+    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 100 mpirun --oversubscribe";
+
+bool has_mpi() {
+    return run_command("command -v mpirun").code == 0 &&
+           fs::exists(fs::path(AMP_HISTOGRAM).parent_path() / "ampscope_mpi.so");
+}
+
+} // namespace
+
+TEST_CASE("ranks take shards in turn, send what they should, and find what one process does") {
+    const Scratch scratch;
+    write_sparse(scratch / "large.bin", 200 << 20);
+    const HistogramToolOptions options = asked({scratch / "large.bin", fs::path(AMP_SAMPLE) / "deep_tanh"});
+    const std::string whole = json_of(find(options, {}), options);
+    for (const int size : {1, 2, 4}) {
+        CAPTURE(size);
+        Post post(size);
+        std::optional<HistogramFindings> found;
+        {
+            std::vector<std::jthread> others;
+            for (int rank = 1; rank < size; ++rank)
+                others.emplace_back([&, rank] {
+                    ThreadRanks ranks(post, rank, size);
+                    CHECK(!find_with_ranks(options, ranks, {}));
+                });
+            ThreadRanks first(post, 0, size);
+            found = find_with_ranks(options, first, {});
+        }
+        REQUIRE(found);
+        CHECK(json_of(*found, options) == whole);
+        // 12 shards of 16 MiB or more. A rank asks by 17 bytes for each that it counts and once more, and rank 0 answers
+        // by one or two; its report is at most that of all tensors, and some 200 bytes for each part of one.
+        constexpr std::uint64_t shards = 12;
+        std::uint64_t sent = 0;
+        for (int rank = 1; rank < size; ++rank) {
+            CHECK(post.sent(rank) < whole.size() + shards * (17 + 2000) + 2000);
+            sent += post.sent(rank);
+        }
+        CHECK(post.sent(0) <= shards * 2 + static_cast<std::uint64_t>(size));
+        CHECK((sent > 0) == (size > 1));
+    }
+}
+
+TEST_CASE("a rank that sees other files counts nothing, and the others go on") {
+    const Scratch scratch;
+    write_sparse(scratch / "a.bin", 100 << 20);
+    write_sparse(scratch / "b.bin", 50 << 20);
+    const HistogramToolOptions options = asked({scratch / "a.bin"}),
+                               other = asked({scratch / "b.bin", scratch / "none"});
+    Post post(2);
+    std::jthread second([&] {
+        ThreadRanks ranks(post, 1, 2);
+        CHECK(!find_with_ranks(other, ranks, {}));
+    });
+    ThreadRanks first(post, 0, 2);
+    const auto found = find_with_ranks(options, first, {});
+    REQUIRE(found);
+    REQUIRE(found->errors.size() == 1);
+    CHECK_MESSAGE(found->errors[0].starts_with("rank 1 sees other files than rank 0, and counted nothing: "),
+                  found->errors[0]);
+    CHECK_MESSAGE(found->errors[0].ends_with("none: cannot open: No such file or directory"), found->errors[0]);
+    CHECK(found->total.magnitudes.histogram == find(options, {}).total.magnitudes.histogram);
+}
+
+TEST_CASE("a program that was started as one of several ranks, but has no MPI, says how to get it") {
+    const Scratch scratch;
+    fs::copy_file(AMP_HISTOGRAM, scratch / "amp-histogram");
+    for (const char* variable : {"OMPI_COMM_WORLD_SIZE=3", "PMI_SIZE=3", "SLURM_STEP_NUM_TASKS=3"}) {
+        const Outcome outcome = run_command(std::string(variable) + " " + (scratch / "amp-histogram").string());
+        CHECK(outcome.code == 1);
+        CHECK(outcome.err ==
+              "amp-histogram: started as one of 3 ranks, but built without MPI: install libopenmpi-dev and "
+              "build again, or start it once\n");
+    }
+    for (const char* words : {"--merge x.json", "--shard 1/2 --json x.json"}) {
+        const Outcome outcome = run_command(std::string("OMPI_COMM_WORLD_SIZE=3 ") + AMP_HISTOGRAM + " " + words);
+        CHECK(outcome.code == 2);
+    }
+}
+
+TEST_CASE("mpirun -n N gives the bytes of one process" * doctest::test_suite("mpi")) {
+    if (!has_mpi()) return skip("mpirun, or a build with MPI (apt-get install libopenmpi-dev)");
+    const Scratch scratch;
+    write_sparse(scratch / "large.bin", 100 << 20);
+    write_file(scratch / "broken.safetensors", "no tensors");
+    const std::string words = scratch.folder().string() + " " + sample("deep_tanh") + " --dtype bf16 --json ";
+    const Outcome once = run(words + (scratch / "once.json").string());
+    CHECK(once.code == 1);
+    for (const int n : {1, 2, 4}) {
+        CAPTURE(n);
+        const Outcome outcome = run(words + (scratch / "ranks.json").string(), fmt::format("{} -n {}", mpirun, n));
+        CHECK(outcome.code == 1);
+        CHECK(read_file(scratch / "ranks.json") == read_file(scratch / "once.json"));
+        CHECK_MESSAGE(outcome.err.starts_with(once.err), outcome.err); // mpirun adds its own
+        fs::remove(scratch / "ranks.json");
+    }
+}
+
+TEST_CASE("a rank that is killed ends the job, and no report is left" * doctest::test_suite("mpi")) {
+    if (!has_mpi()) return skip("mpirun, or a build with MPI (apt-get install libopenmpi-dev)");
+    const Scratch scratch;
+    write_sparse(scratch / "large.bin", std::uint64_t{1} << 40); // minutes of work
+    const std::string json = (scratch / "a.json").string();
+    const Outcome outcome =
+        run_command(fmt::format("{} -n 2 {} {} --dtype bf16 --json {} >/dev/null 2>&1 & job=$!; sleep 3; "
+                                "kill -9 $(pgrep -f '^{} {}' | head -1); wait $job; echo code $?",
+                                mpirun, AMP_HISTOGRAM, (scratch / "large.bin").string(), json, AMP_HISTOGRAM,
+                                (scratch / "large.bin").string()));
+    CHECK_MESSAGE(outcome.out.find("code 137") != std::string::npos, outcome.out);
+    CHECK(!fs::exists(json));
+}
