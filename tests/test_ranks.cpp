@@ -126,7 +126,7 @@ TEST_CASE("ranks take shards in turn, send what they should, and find what one p
         }
         REQUIRE(found);
         CHECK(json_of(*found, options) == whole);
-        // 12 shards of 16 MiB or more. A rank asks by 17 bytes for each that it counts and once more, and rank 0 answers
+        // 12 shards of 16 MiB or more. A rank asks by 17 bytes for each that it counts and once more; rank 0 answers
         // by one or two; its report is at most that of all tensors, and some 200 bytes for each part of one.
         constexpr std::uint64_t shards = 12;
         std::uint64_t sent = 0;

@@ -30,8 +30,9 @@ struct Piece {
 };
 
 /// Counts pieces, those of a file one after another, and adds them to the findings in their order. Files are read in
-/// the order of their steps, which delayed scaling needs. Of a file that turns out to be damaged nothing is counted, of
-/// a checkpoint of many files no tensor that lies in a damaged one; the error is added to the findings, and to `failed`.
+/// the order of their steps, which delayed scaling needs. Of a file that turns out to be damaged nothing is counted,
+/// and of a checkpoint of many files no tensor that lies in a damaged one; the error is added to the findings, and to
+/// `failed`.
 void count_pieces(std::span<const Piece> pieces, Selection& selection, const Progress& progress,
                   HistogramFindings& findings, std::vector<FailedCount>& failed);
 
