@@ -209,15 +209,20 @@ TEST_CASE("every name of the lists and every option trains") {
             continue;
         }
         if (line.starts_with("   ")) continue; // the rest of a long line
-        const std::string name = line.substr(2, line.find(' ', 2) - 2);
+        const std::string name = line.substr(2, line.find_first_of(" ,", 2) - 2);
         const std::size_t meaning = line.find_first_not_of(' ', 2 + name.size());
+        const std::size_t named = section.find("(--"); // the heading names the option
+        const std::string replicas =
+            "--precision fp32 --replicas 2 --" +
+            (named == std::string::npos ? "" : section.substr(named + 3, section.find(" NAME)") - named - 3));
         const std::string option = section == "Precisions:"                 ? "--precision "
                                    : section == "Models:"                   ? "--model "
                                    : section == "Optimizers:"               ? "--precision amp-fp16 --optimizer "
                                    : section == "Loss scalers:"             ? "--precision amp-fp16 --loss-scale "
+                                   : section.starts_with("Blocks of")       ? replicas + "all-reduce-format "
                                    : section.starts_with("Scaling recipes") ? "--precision fp32,scaling="
                                    : section == "Accumulators:" ? all_in(first_word(line, meaning)) + " --accumulate "
-                                                                : "?";
+                                                                : replicas + " ";
         const Outcome o = train("--steps 2 --batch 8 " + option + name);
         CHECK_MESSAGE(o.code == 0, section, " ", name, ": ", o.err);
         ++names;
