@@ -106,7 +106,8 @@ TEST_CASE("ties, carries, nothing and infinity") {
     CHECK(carries.text() == "inf");
     CHECK(ExactSum::read("inf")->text() == "inf");
     CHECK(std::isinf(carries.repeated(2).value()));
-    for (const char* text : {"", "0x", "1p0", "0x1p", "0x01p0", "0x1p1", "0x1p-31", "0x1p99999999999", "0x1p-32x",
-                             "0xgp0", "0x100000000p0", "-0x1p0", "0x+1p0", "nan", "0x0p32"})
+    for (const char* text :
+         {"", "0x", "1p0", "0x1p", "0x01p0", "0x1p1", "0x1p-31", "0x1p99999999999", "0x1p-2147483648", "0x1p-32x",
+          "0xgp0", "0x100000000p0", "-0x1p0", "0x+1p0", "nan", "0x0p32"})
         CHECK_MESSAGE(!ExactSum::read(text), text);
 }

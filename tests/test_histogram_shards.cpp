@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <random>
@@ -103,7 +104,7 @@ TEST_CASE("a merge of all shards has the bytes of one run, also beside a file th
             const HistogramOptions options = asked(rounding);
             const std::string whole = json_of(histogram_findings({recorded.folder}, options), options);
             CHECK((whole.find("step_3") != std::string::npos) == broken);
-            for (const std::uint64_t of : {1, 2, 3, 7, 40}) {
+            for (const std::uint64_t of : {1U, 2U, 3U, 7U, 40U}) {
                 const std::vector<fs::path> reports = reports_of(recorded, options, all_of(of), of);
                 const HistogramFindings merged = merged_histogram_findings(reports, options);
                 CAPTURE(of);
@@ -175,12 +176,66 @@ TEST_CASE("a file that breaks while shards are counted is counted nowhere, as in
     const Recorded recorded(false);
     const HistogramOptions options = asked();
     std::string archive = read_file(fs::path(AMPSCOPE_TEST_DATA) / "io" / "deflated.npz");
-    archive[archive.find("PK\x03\x04", 4) - 9] ^= 1; // within the first member, whose checksum is then wrong
+    const std::size_t second = archive.find("PK\x03\x04", 4);
+    archive[second - 9] ^= 1;                                 // within the first member, whose checksum is then wrong
+    archive[archive.find("PK\x03\x04", second + 4) - 9] ^= 1; // and within the second one: the first is the one named
     write_file(recorded.folder / "step_4.npz", archive);
     const HistogramFindings once = histogram_findings({recorded.folder}, options);
     REQUIRE(once.errors.size() == 1);
-    for (const std::uint64_t of : {2, 40}) {
+    for (const std::uint64_t of : {2U, 40U}) {
         const std::vector<fs::path> reports = reports_of(recorded, options, all_of(of), of);
         CHECK(json_of(merged_histogram_findings(reports, options), options) == json_of(once, options));
     }
+}
+
+TEST_CASE("parts that were counted in different ways do not make up a tensor, nor do parts that lie") {
+    const Recorded recorded(false);
+    const HistogramOptions options = asked();
+    HistogramOptions scaled = options;
+    scaled.recorded_scale = 1024;
+    const auto report = [&](const HistogramOptions& o, std::uint64_t k) {
+        return json_of(histogram_shards({recorded.folder}, o, single_shard(k, 2)), o);
+    };
+    const auto merged = [&](const std::string& a, const std::string& b) {
+        return merged_histogram_findings(
+            {write_file(recorded.scratch / "a.json", a), write_file(recorded.scratch / "b.json", b)}, options);
+    };
+    CHECK(merged(report(options, 1), report(options, 2)).errors.empty());
+    CHECK(merged(report(options, 1), report(scaled, 2)).errors.size() >= 2); // of another recording
+
+    nlohmann::ordered_json second = nlohmann::ordered_json::parse(report(options, 2));
+    const auto lies = [&](const char* pointer, const nlohmann::ordered_json& value) {
+        nlohmann::ordered_json lie = second;
+        lie[nlohmann::ordered_json::json_pointer(pointer)] = value;
+        const HistogramFindings findings = merged(report(options, 1), lie.dump());
+        return findings.errors.empty() ? std::string() : findings.errors[0];
+    };
+    REQUIRE(second["tensors"][0]["shard"].contains("begin"));
+    CHECK(lies("/tensors/0/recorded_scale", 1024)
+              .ends_with("1 of its tensors are no whole ones in all shards together, "
+                         "and left out"));
+    CHECK(lies("/tensors/0/shard/elements", 1000000).ends_with("and left out"));
+    CHECK(
+        lies("/tensors/0/shard/sum_squares", "0x1p-2147483648").ends_with("a part of a tensor contradicts its state"));
+    CHECK(lies("/tensors/0/shard/begin", 7).ends_with("a part of a tensor contradicts its state"));
+    CHECK(lies("/shards/numbers", {2, 2}).ends_with("the numbers of its shards contradict each other"));
+    CHECK(lies("/shards/numbers", {3}).ends_with("the numbers of its shards contradict each other"));
+    second.erase("shards");
+    CHECK(merged(report(options, 1), second.dump())
+              .errors[0]
+              .ends_with("a tensor is of a shard, and the report says of "
+                         "none"));
+}
+
+TEST_CASE("progress of a shard ends at its total") {
+    const Recorded recorded(false);
+    for (const HistogramOptions& options : {asked(), asked(Rounding::up)})
+        for (const std::uint64_t k : {1U, 2U, 3U}) {
+            std::uint64_t total = 0, progressed = 0;
+            histogram_shards({recorded.folder}, options, single_shard(k, 3), [&](std::uint64_t all) -> Progress {
+                total = all;
+                return [&](std::uint64_t done) { progressed += done; };
+            });
+            CHECK(progressed == total);
+        }
 }

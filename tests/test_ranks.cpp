@@ -29,6 +29,8 @@ class Post {
         const std::lock_guard lock(mutex_);
         boxes_[static_cast<std::size_t>(to)].emplace_back(from, std::vector(bytes.begin(), bytes.end()));
         sent_[static_cast<std::size_t>(from)] += bytes.size();
+        const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+        if (text.starts_with('=')) counted_ += nlohmann::json::parse(text.substr(1))["shards"]["numbers"].size();
         arrived_.notify_all();
     }
     std::pair<int, std::vector<std::byte>> take(int to, int from) {
@@ -47,12 +49,15 @@ class Post {
         }
     }
     [[nodiscard]] std::uint64_t sent(int rank) const { return sent_[static_cast<std::size_t>(rank)]; }
+    /// How many shards the reports that were sent have counted.
+    [[nodiscard]] std::uint64_t counted() const { return counted_; }
 
   private:
     std::mutex mutex_;
     std::condition_variable arrived_;
     std::vector<std::deque<std::pair<int, std::vector<std::byte>>>> boxes_;
     std::vector<std::uint64_t> sent_;
+    std::uint64_t counted_ = 0;
 };
 
 class ThreadRanks : public Ranks {
@@ -62,10 +67,6 @@ class ThreadRanks : public Ranks {
     [[nodiscard]] int size() const override { return size_; }
     void send(int to, std::span<const std::byte> bytes) override { post_.put(rank_, to, bytes); }
     std::pair<int, std::vector<std::byte>> receive(int from) override { return post_.take(rank_, from); }
-    std::vector<std::byte> exchange(int to, std::span<const std::byte> bytes, int from) override {
-        send(to, bytes);
-        return receive(from).second;
-    }
 
   private:
     void end_all(int) override {}
@@ -114,6 +115,11 @@ TEST_CASE("ranks take shards in turn, send what they should, and find what one p
         CAPTURE(size);
         Post post(size);
         std::optional<HistogramFindings> found;
+        std::uint64_t total = 0, progressed = 0;
+        const Watch watch = [&](std::uint64_t all) -> Progress {
+            total = all;
+            return [&](std::uint64_t done) { progressed += done; };
+        };
         {
             std::vector<std::jthread> others;
             for (int rank = 1; rank < size; ++rank)
@@ -122,20 +128,24 @@ TEST_CASE("ranks take shards in turn, send what they should, and find what one p
                     CHECK(!find_with_ranks(options, ranks, {}));
                 });
             ThreadRanks first(post, 0, size);
-            found = find_with_ranks(options, first, {});
+            found = find_with_ranks(options, first, watch);
         }
         REQUIRE(found);
         CHECK(json_of(*found, options) == whole);
         // 12 shards of 16 MiB or more. A rank asks by 17 bytes for each that it counts and once more; rank 0 answers
-        // by one or two; its report is at most that of all tensors, and some 200 bytes for each part of one.
+        // by a number. Its report has an entry of some KB for each part and tensor that it counted.
         constexpr std::uint64_t shards = 12;
         std::uint64_t sent = 0;
         for (int rank = 1; rank < size; ++rank) {
-            CHECK(post.sent(rank) < whole.size() + shards * (17 + 2000) + 2000);
+            CHECK(post.sent(rank) < whole.size() + shards * (17 + 5000) + 2000);
             sent += post.sent(rank);
         }
         CHECK(post.sent(0) <= shards * 2 + static_cast<std::uint64_t>(size));
         CHECK((sent > 0) == (size > 1));
+        CHECK(post.counted() <= shards); // rank 0 counts the others
+        if (size > 1) CHECK(post.counted() > 0);
+        CHECK(progressed > total - total / 50);
+        CHECK(progressed < total + total / 50);
     }
 }
 
@@ -163,17 +173,21 @@ TEST_CASE("a rank that sees other files counts nothing, and the others go on") {
 TEST_CASE("a program that was started as one of several ranks, but has no MPI, says how to get it") {
     const Scratch scratch;
     fs::copy_file(AMP_HISTOGRAM, scratch / "amp-histogram");
-    for (const char* variable : {"OMPI_COMM_WORLD_SIZE=3", "PMI_SIZE=3", "SLURM_STEP_NUM_TASKS=3"}) {
+    for (const char* variable : {"OMPI_COMM_WORLD_SIZE=3", "PMI_SIZE=3", "PMIX_RANK=0 SLURM_STEP_NUM_TASKS=3"}) {
         const Outcome outcome = run_command(std::string(variable) + " " + (scratch / "amp-histogram").string());
         CHECK(outcome.code == 1);
         CHECK(outcome.err ==
               "amp-histogram: started as one of 3 ranks, but built without MPI: install libopenmpi-dev and "
-              "build again, or start it once\n");
+              "build again, or count with --alone\n");
     }
-    for (const char* words : {"--merge x.json", "--shard 1/2 --json x.json"}) {
-        const Outcome outcome = run_command(std::string("OMPI_COMM_WORLD_SIZE=3 ") + AMP_HISTOGRAM + " " + words);
-        CHECK(outcome.code == 2);
-    }
+    const std::string within = "OMPI_COMM_WORLD_SIZE=3 ", json = (scratch / "x.json").string();
+    for (const std::string& words : {"--alone " + sample(sample_files[0]),
+                                     sample(sample_files[0]) + " --shard 1/1 --json " + json, "--merge " + json})
+        CHECK_MESSAGE(run(words, within).code == 0, words);
+    CHECK(run(sample(sample_files[0]), "SLURM_STEP_NUM_TASKS=3").code == 0); // a step of one process a task
+    const Outcome blocks = run(sample(sample_files[0]) + " --recipe te-mxfp8 --blocks b.npz", within);
+    CHECK(blocks.code == 2);
+    CHECK(contains(blocks.err, "--blocks: no report of ranks holds all blocks"));
 }
 
 TEST_CASE("mpirun -n N gives the bytes of one process" * doctest::test_suite("mpi")) {

@@ -249,7 +249,7 @@ ExactMagnitudes MagnitudeCounter::magnitudes(std::uint64_t repeats) const {
             result.histogram.add(x, times);
             result.include(magnitude);
             all.absolute.add(magnitude, times);
-            all.squares.add(magnitude * magnitude, times); // exact: at most 11 bits, squared
+            all.squares.add(magnitude * magnitude, times); // exact: 16 bits at most, squared
         });
     return all;
 }

@@ -123,7 +123,8 @@ std::optional<ExactSum> ExactSum::read(std::string_view text) {
     if (!text.starts_with("0x") || cut == std::string_view::npos || cut > longest) return std::nullopt;
     int exponent = 0;
     const auto [end, error] = std::from_chars(text.data() + cut + 1, text.data() + text.size(), exponent);
-    if (error != std::errc{} || end != text.data() + text.size() || std::abs(exponent) > farthest) return std::nullopt;
+    if (error != std::errc{} || end != text.data() + text.size() || exponent < -farthest || exponent > farthest)
+        return std::nullopt;
     for (std::size_t last = cut; last > 2; last = last > 10 ? last - 8 : 2, exponent += limb_bits) {
         const std::size_t first = last > 10 ? last - 8 : 2;
         std::uint32_t digits = 0;

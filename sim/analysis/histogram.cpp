@@ -39,6 +39,12 @@ bool ends_below_its_binade(const FormatSpec& format) {
     return (format.max_code() & format.fraction_mask()) != format.fraction_mask();
 }
 
+/// A new format of numbers in the table must end in a way that histograms count.
+constexpr bool is_counted_or_not_a_float(const FormatSpec& f) {
+    return is_counted(f) || f.is_scale() || f.is_integer();
+}
+static_assert(std::ranges::all_of(formats, is_counted_or_not_a_float));
+
 bool ends_even(const FormatSpec& format) { return format.max_code() % 2 == 0; }
 
 /// Whether all values but zero are normal: integers, and formats without a fraction.
@@ -194,22 +200,22 @@ FineNeeds fine_needs(std::span<const FormatSpec> formats, Rounding rounding) {
     return needs;
 }
 
-void FineHistogram::add(const Unpacked& x, const FineNeeds& needs) {
-    if (x.kind != Kind::finite) return;
+void FineHistogram::add(const Unpacked& x, const FineNeeds& needs, std::uint64_t times) {
+    if (x.kind != Kind::finite || times == 0) return;
     const int shift = std::countl_zero(x.significand);
     const std::uint64_t leading = x.significand << shift;
     for (const int bits : needs.ends) {
         const std::uint64_t tie = tie_after(bits), mantissa = leading << 1; // without the leading one
         const std::size_t entered = mantissa < tie ? 3 : mantissa == tie ? 4 : 5;
-        ++ends[bits].rows[x.exponent + 63 - shift][entered];
+        ends[bits].rows[x.exponent + 63 - shift][entered] += times;
     }
     if (!needs.directed) return;
     const bool either = *needs.directed == Rounding::to_odd || *needs.directed == Rounding::stochastic;
     const bool grows = x.sign == (*needs.directed == Rounding::down);
-    if (either || !grows) toward.add(x);
+    if (either || !grows) toward.add(x, times);
     if (!either && !grows) return;
     // The reduction is 2^-63 of the leading bit: less than the values of any source differ by.
-    away.add({.kind = Kind::finite, .exponent = x.exponent - shift, .significand = leading - 1});
+    away.add({.kind = Kind::finite, .exponent = x.exponent - shift, .significand = leading - 1}, times);
 }
 
 void FineHistogram::merge(const FineHistogram& other) {

@@ -136,7 +136,7 @@ struct FineHistogram {
     MagnitudeHistogram toward{}, away{};
     std::map<int, MagnitudeHistogram> ends{};
 
-    void add(const Unpacked& x, const FineNeeds& needs);
+    void add(const Unpacked& x, const FineNeeds& needs, std::uint64_t times = 1);
     void merge(const FineHistogram& other);
     /// As if every element occurred `times` times as often.
     void repeat(std::uint64_t times);

@@ -61,20 +61,47 @@ ExactMagnitudes measure_exactly(const TensorFile& file, std::size_t tensor, doub
     return result;
 }
 
+namespace {
+
+/// How often each code of a type of at most 16 bits occurs.
+std::vector<std::uint64_t> count_codes(const TensorFile& elements, DType dtype, int threads, const Progress& progress) {
+    using Counts = std::vector<std::uint64_t>;
+    const std::size_t codes = std::size_t{1} << info(dtype).number_bits();
+    const auto workers = detail::for_each_block<Counts>(
+        elements, 0, bytes_of(dtype, sum_block), threads, progress, [&] { return std::make_unique<Counts>(codes); },
+        [&](Counts& counts, std::uint64_t, std::span<const std::byte> bytes) {
+            for_each_number(dtype, bytes, [&](std::size_t, std::uint64_t bits) { ++counts[bits]; });
+        });
+    Counts sum(codes);
+    for (const auto& worker : workers)
+        for (std::size_t i = 0; i < codes; ++i) sum[i] += (*worker)[i];
+    return sum;
+}
+
+} // namespace
+
 FineHistogram measure_fine(const TensorFile& file, std::size_t tensor, double recorded_scale, const FineNeeds& needs,
                            int threads, const Progress& progress) {
     const DistinctElements elements(file, tensor);
     const DType dtype = elements.tensors()[0].dtype;
-    const auto workers = detail::for_each_block<FineHistogram>(
-        elements, 0, bytes_of(dtype, sum_block), threads, progress, [] { return std::make_unique<FineHistogram>(); },
-        [&](FineHistogram& histogram, std::uint64_t, std::span<const std::byte> bytes) {
-            for_each_number(dtype, bytes, [&](std::size_t, std::uint64_t bits) {
-                const Unpacked x = unpack_number(dtype, bits);
-                if (x.kind == Kind::finite) histogram.add(scaled(x, 1, recorded_scale), needs);
-            });
-        });
     FineHistogram result;
-    for (const auto& worker : workers) result.merge(*worker);
+    const auto add = [&](FineHistogram& histogram, std::uint64_t bits, std::uint64_t times) {
+        const Unpacked x = unpack_number(dtype, bits);
+        if (x.kind == Kind::finite) histogram.add(scaled(x, 1, recorded_scale), needs, times);
+    };
+    if (info(dtype).number_bits() <= 16) {
+        const std::vector<std::uint64_t> counts = count_codes(elements, dtype, threads, progress);
+        for (std::size_t code = 0; code < counts.size(); ++code)
+            if (counts[code] > 0) add(result, code, counts[code]);
+    } else {
+        const auto workers = detail::for_each_block<FineHistogram>(
+            elements, 0, bytes_of(dtype, sum_block), threads, progress,
+            [] { return std::make_unique<FineHistogram>(); },
+            [&](FineHistogram& histogram, std::uint64_t, std::span<const std::byte> bytes) {
+                for_each_number(dtype, bytes, [&](std::size_t, std::uint64_t bits) { add(histogram, bits, 1); });
+            });
+        for (const auto& worker : workers) result.merge(*worker);
+    }
     result.repeat(elements.repeats());
     return result;
 }

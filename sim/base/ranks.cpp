@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
@@ -26,16 +27,17 @@ std::filesystem::path find_module() {
 } // namespace
 
 int launched_ranks() {
-    // Open MPI's mpirun; MPICH's, and srun --mpi=pmi2; srun.
-    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
-        const char* const text = std::getenv(name);
-        if (text == nullptr) continue;
+    const auto size_in = [](const char* variable) {
+        const char* const text = std::getenv(variable);
+        const std::string_view digits = text == nullptr ? "" : text;
         int size = 0;
-        const std::string_view digits = text;
         const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), size);
-        if (error == std::errc{} && end == digits.data() + digits.size() && size > 1) return size;
-    }
-    return 1;
+        return error == std::errc{} && end == digits.data() + digits.size() ? size : 1;
+    };
+    if (const int size = size_in("OMPI_COMM_WORLD_SIZE"); size > 1) return size; // Open MPI's mpirun
+    if (const int size = size_in("PMI_SIZE"); size > 1) return size;             // MPICH's, and srun --mpi=pmi2
+    // Any step of Slurm has a size; only srun --mpi=pmix has this, too.
+    return std::getenv("PMIX_RANK") == nullptr ? 1 : std::max(1, size_in("SLURM_STEP_NUM_TASKS"));
 }
 
 std::unique_ptr<Ranks> join_ranks() {
@@ -44,7 +46,7 @@ std::unique_ptr<Ranks> join_ranks() {
     if (module.empty())
         throw std::runtime_error(
             fmt::format("started as one of {} ranks, but built without MPI: install libopenmpi-dev and build again, or "
-                        "start it once",
+                        "count with --alone",
                         launched));
     // MPI's own plug-ins need its symbols.
     void* const library = ::dlopen(module.c_str(), RTLD_NOW | RTLD_GLOBAL);

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <memory>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,8 +22,6 @@ class Ranks {
     static constexpr int anyone = -1;
     /// Waits for the next message from a rank, or from anyone. Returns who sent it, and the message.
     virtual std::pair<int, std::vector<std::byte>> receive(int from) = 0;
-    /// Sends one message and receives another, at once: a ring of ranks that do so does not wait for itself.
-    virtual std::vector<std::byte> exchange(int to, std::span<const std::byte> bytes, int from) = 0;
     /// Ends all ranks, without waiting for them.
     [[noreturn]] void abort(int exit_code) {
         end_all(exit_code);

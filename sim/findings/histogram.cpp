@@ -4,25 +4,9 @@
 #include <ampscope/sim/findings/detail/histogram_summary.h>
 #include <ampscope/sim/io/folder.h>
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 namespace amp {
-
-namespace {
-
-/// Recipes scale in FP32, where doubles may be infinite or zero before any scale is applied.
-void warn_outside_fp32(HistogramFindings& findings) {
-    const ClassCounts in_fp32 = findings.total.magnitudes.histogram.classify(fp32_format, 0);
-    if (in_fp32.overflow + in_fp32.underflow == 0) return;
-    findings.warnings.push_back(
-        fmt::format("{} of the numbers are infinite and {} are zero in FP32, in which recipes scale: for recipes they "
-                    "count as such",
-                    in_fp32.overflow, in_fp32.underflow));
-}
-
-} // namespace
 
 HistogramFindings histogram_findings(const std::vector<std::filesystem::path>& paths, const HistogramOptions& options,
                                      const Watch& watch) {
@@ -44,7 +28,6 @@ HistogramFindings histogram_findings(const std::vector<std::filesystem::path>& p
         std::ranges::stable_sort(findings.tensors, {},
                                  [](const HistogramEntry& t) { return std::filesystem::path(t.file); });
     detail::summarize(findings, paths, options);
-    if (!options.recipes.empty()) warn_outside_fp32(findings);
     return findings;
 }
 

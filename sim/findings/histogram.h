@@ -76,9 +76,10 @@ struct ShardedTensor {
 /// What could not be counted: a file or, of a checkpoint of many files, a tensor that lies in a damaged one.
 struct FailedCount {
     std::string file;                   ///< as HistogramEntry::file
-    std::optional<std::uint64_t> index; ///< the tensor's position in a recording that is shared out; none: all of it
-    std::string damaged;                ///< the file that the error names
-    std::string error;
+    bool whole = true;                  ///< nothing of the file may be counted; else only this tensor may not
+    std::uint64_t index = 0, begin = 0; ///< of a recording that is shared out: the tensor's position, and which part
+    std::string damaged{};              ///< the file that the error names
+    std::string error{};
 };
 
 /// Which shards of a recording were counted.
@@ -191,9 +192,10 @@ HistogramFindings histogram_findings(const std::vector<std::filesystem::path>& p
 HistogramFindings merged_histogram_findings(const std::vector<std::filesystem::path>& reports,
                                             const HistogramOptions& options, const Watch& watch = {});
 
-/// The same for reports that need not be files.
-HistogramFindings merge_histogram_reports(const std::vector<ReportSource>& reports, const HistogramOptions& options,
-                                          const Watch& watch = {});
+/// The same for reports that need not be files. `asked`: the paths to name where they hold nothing that is selected.
+HistogramFindings merge_histogram_reports(const std::vector<ReportSource>& reports,
+                                          const std::vector<std::filesystem::path>& asked,
+                                          const HistogramOptions& options, const Watch& watch = {});
 
 /// Counts at 2^log2_scale from the histograms: exact; under stochastic rounding the worst that random bits can do.
 ClassCounts classes_at(const HistogramEntry& entry, const FormatSpec& format, int log2_scale,

@@ -97,7 +97,7 @@ void count(HistogramEntry& entry, const TensorFile& file, std::size_t tensor, co
                                       options.threads, progress);
 }
 
-/// What is said of the tensors of one file.
+/// The counts of one file's tensors, and those that failed.
 struct FileCounts {
     std::vector<HistogramEntry> entries;
     std::vector<FailedCount> failed;
@@ -133,19 +133,20 @@ FileCounts count_file(std::span<const detail::Piece> pieces, detail::Selection& 
     FileCounts counts;
     const std::filesystem::path& path = pieces.front().tensor->file;
     const std::string whole = FileError(path, "").file();
+    ShardedTensor at = pieces.front().shard.value_or(ShardedTensor{});
     try {
         const auto file = open_tensor_file(path, selection.options.open);
         for (const detail::Piece& piece : pieces) {
+            at = piece.shard.value_or(ShardedTensor{});
             try {
                 counts.entries.push_back(count_piece(piece, *file, selection, progress));
             } catch (const FileError& error) {
                 if (error.file() == whole) throw;
-                const auto index = piece.shard ? std::optional(piece.shard->index) : std::nullopt;
-                counts.failed.push_back({path.string(), index, error.file(), error.what()});
+                counts.failed.push_back({path.string(), false, at.index, at.begin, error.file(), error.what()});
             }
         }
     } catch (const std::exception&) { // other exceptions of a watch end the work
-        return {{}, {{path.string(), std::nullopt, whole, failure_text(path)}}};
+        return {{}, {{path.string(), true, at.index, at.begin, whole, failure_text(path)}}};
     }
     return counts;
 }
@@ -275,7 +276,7 @@ void count_log(const RecordedLog& log, const Selection& selection, const Progres
         read_histogram_log(log.file, add, findings.warnings, progress);
     } catch (const std::exception&) { // other exceptions of a watch end the work
         findings.errors.push_back(failure_text(log.file));
-        failed.push_back({log.file.string(), std::nullopt, log.file.string(), findings.errors.back()});
+        failed.push_back({.file = log.file.string(), .damaged = log.file.string(), .error = findings.errors.back()});
         return;
     }
     std::ranges::move(entries, std::back_inserter(findings.tensors));

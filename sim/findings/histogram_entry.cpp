@@ -149,6 +149,16 @@ std::vector<KindFindings> judged_kinds(const std::vector<HistogramEntry>& tensor
     return kinds;
 }
 
+/// Recipes scale in FP32, where doubles may be infinite or zero before any scale is applied.
+void warn_outside_fp32(HistogramFindings& findings) {
+    const ClassCounts in_fp32 = findings.total.magnitudes.histogram.classify(fp32_format, 0);
+    if (in_fp32.overflow + in_fp32.underflow == 0) return;
+    findings.warnings.push_back(
+        fmt::format("{} of the numbers are infinite and {} are zero in FP32, in which recipes scale: for recipes they "
+                    "count as such",
+                    in_fp32.overflow, in_fp32.underflow));
+}
+
 } // namespace
 
 std::string HistogramEntry::largest_text() const {
@@ -274,7 +284,8 @@ void detail::summarize(HistogramFindings& findings, const std::vector<std::files
                                        options.rule(), options.recommendation, {}, kind.total.censoring);
         kind.advice = histogram_advice(kind, findings.tensors, options);
     }
-    if (findings.shards) return; // gates, and a selection of nothing, are for the whole
+    if (findings.shards) return; // the rest is for the whole
+    if (!options.recipes.empty()) warn_outside_fp32(findings);
     if (!findings.tensors.empty()) {
         for (const Gate& gate : options.gates) findings.gates.push_back(judge(gate, findings.total, options));
     } else if (findings.errors.empty()) {

@@ -46,11 +46,18 @@ bool keep_each_once(std::vector<NamedReport>& shards, std::vector<std::string>& 
     return false;
 }
 
-/// Files, or tensors of them by their position, of which nothing may be counted.
-using Failed = std::set<std::pair<std::string, std::optional<std::uint64_t>>>;
+/// What nothing may be counted of: files, by their names, and tensors, by their positions.
+struct Failed {
+    std::set<std::string> files{};
+    std::set<std::uint64_t> tensors{};
+
+    [[nodiscard]] bool has(const HistogramEntry& entry) const {
+        return files.contains(entry.file) || tensors.contains(entry.shard->index);
+    }
+};
 
 /// Adds what shards could not read: errors of the recording, which all of them have, and those of what one of them had
-/// to give up. Returns that.
+/// to give up, in the order in which one process would have met them. Returns what was given up.
 Failed take_errors(const std::vector<NamedReport>& shards, std::vector<std::string>& errors) {
     std::vector<FailedCount> failed;
     std::set<std::string> given_up, seen;
@@ -59,15 +66,23 @@ Failed take_errors(const std::vector<NamedReport>& shards, std::vector<std::stri
             failed.push_back(f);
             given_up.insert(f.error);
         }
-    std::ranges::stable_sort(failed, {},
-                             [](const FailedCount& f) { return std::tuple(std::filesystem::path(f.file), f.index); });
+    std::ranges::stable_sort(failed, {}, [](const FailedCount& f) { return std::pair(f.index, f.begin); });
     for (const NamedReport& shard : shards)
         for (const std::string& error : shard.report.errors)
             if (!given_up.contains(error) && seen.insert(error).second) errors.push_back(error);
     std::ranges::copy(distinct_errors(failed), std::back_inserter(errors));
-    Failed places;
-    for (const FailedCount& f : failed) places.emplace(f.file, f.index);
-    return places;
+    Failed all;
+    for (const FailedCount& f : failed)
+        if (f.whole) all.files.insert(f.file);
+        else all.tensors.insert(f.index);
+    return all;
+}
+
+/// Whether two parts are of one tensor, counted in the same way.
+bool are_of_one(const HistogramEntry& a, const HistogramEntry& b) {
+    return a.file == b.file && a.name == b.name && a.step == b.step && a.kinds == b.kinds && a.dtype == b.dtype &&
+           a.shape == b.shape && a.recorded_scale == b.recorded_scale && a.shard->elements == b.shard->elements &&
+           a.shard->backward == b.shard->backward;
 }
 
 /// Makes one tensor of its parts, which lie in order. Returns none if they are not all of it.
@@ -76,7 +91,7 @@ std::optional<HistogramEntry> whole_of(std::span<HistogramEntry> parts, const Hi
     ExactSum absolute = whole.shard->absolute, squares = whole.shard->squares;
     std::uint64_t reached = whole.shard->begin == 0 ? whole.shard->end : 0;
     for (const HistogramEntry& part : parts.subspan(1)) {
-        if (part.shard->begin != reached || part.name != whole.name || part.file != whole.file) return std::nullopt;
+        if (part.shard->begin != reached || !are_of_one(whole, part)) return std::nullopt;
         merge_into(whole, part, options);
         absolute += part.shard->absolute;
         squares += part.shard->squares;
@@ -112,10 +127,7 @@ HistogramReport join_shards(std::vector<NamedReport> shards, const HistogramOpti
                 joined.warnings.push_back(std::move(warning));
         std::ranges::copy_if(std::make_move_iterator(shard.report.tensors.begin()),
                              std::make_move_iterator(shard.report.tensors.end()), std::back_inserter(pieces),
-                             [&](const HistogramEntry& entry) {
-                                 return !failed.contains({entry.file, std::nullopt}) &&
-                                        !failed.contains({entry.file, entry.shard->index});
-                             });
+                             [&](const HistogramEntry& entry) { return !failed.has(entry); });
     }
     const auto place = [](const HistogramEntry& e) {
         return std::tuple(std::filesystem::path(e.file), e.shard->index, e.shard->begin);

@@ -80,10 +80,6 @@ void keep_distinct(std::vector<Reported> all, const HistogramOptions& options, H
     }
 }
 
-} // namespace
-
-namespace {
-
 /// Reads the reports. Those of shards become one, of the whole recording, in the place of the first of them.
 std::vector<detail::NamedReport> read_reports(const std::vector<ReportSource>& sources, const HistogramOptions& options,
                                               const Progress& progress, HistogramFindings& findings) {
@@ -114,11 +110,12 @@ std::vector<detail::NamedReport> read_reports(const std::vector<ReportSource>& s
 
 HistogramFindings merged_histogram_findings(const std::vector<std::filesystem::path>& reports,
                                             const HistogramOptions& options, const Watch& watch) {
-    return merge_histogram_reports({reports.begin(), reports.end()}, options, watch);
+    return merge_histogram_reports({reports.begin(), reports.end()}, reports, options, watch);
 }
 
-HistogramFindings merge_histogram_reports(const std::vector<ReportSource>& sources, const HistogramOptions& options,
-                                          const Watch& watch) {
+HistogramFindings merge_histogram_reports(const std::vector<ReportSource>& sources,
+                                          const std::vector<std::filesystem::path>& asked,
+                                          const HistogramOptions& options, const Watch& watch) {
     HistogramFindings findings;
     std::vector<ReportSource> sorted = sources;
     std::ranges::sort(sorted, {}, &ReportSource::name);
@@ -145,9 +142,7 @@ HistogramFindings merge_histogram_reports(const std::vector<ReportSource>& sourc
         if (repeated[report] > 0)
             findings.warnings.push_back(fmt::format("{}: {} of its tensors are in another report, too; counted once",
                                                     paths[report].string(), repeated[report]));
-    std::vector<std::filesystem::path> names;
-    for (const ReportSource& source : sources) names.push_back(source.name);
-    detail::summarize(findings, names, options);
+    detail::summarize(findings, asked, options);
     return findings;
 }
 

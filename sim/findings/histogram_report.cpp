@@ -189,7 +189,9 @@ Json shards_json(const HistogramFindings& findings) {
     for (const std::string& warning : findings.warnings) warnings.push_back(printable(warning));
     for (const FailedCount& f : shards.failed)
         failed.push_back({{"file", printable(f.file)},
-                          {"index", or_null(f.index)},
+                          {"whole", f.whole},
+                          {"index", f.index},
+                          {"begin", f.begin},
                           {"damaged", printable(f.damaged)},
                           {"error", printable(f.error)}});
     return {{"numbers", shards.numbers},

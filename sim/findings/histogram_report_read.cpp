@@ -181,7 +181,8 @@ ShardedTensor parse_shard(const Json& json, const HistogramEntry& entry) {
     const auto absolute = ExactSum::read(json.at("sum_absolute").get<std::string>()),
                squares = ExactSum::read(json.at("sum_squares").get<std::string>());
     const std::uint64_t counted = entry.magnitudes.histogram.count(), size = shard.end - shard.begin;
-    if (shard.begin >= shard.end || shard.end > shard.elements || !absolute || !squares ||
+    constexpr std::uint64_t most = std::uint64_t{1} << 60; // more than any file holds
+    if (shard.begin >= shard.end || shard.end > shard.elements || shard.elements > most || !absolute || !squares ||
         (counted != size && counted != 2 * size)) // complex elements have two numbers
         throw std::invalid_argument("a part of a tensor contradicts its state");
     shard.absolute = *absolute;
@@ -196,8 +197,8 @@ CountedShards parse_shards(const Json& json) {
                          .recording = json.at("recording").get<std::string>()};
     for (const Json& f : json.at("failed")) {
         const auto text = [&](const char* key) { return f.at(key).get<std::string>(); };
-        const auto index = f.at("index").is_null() ? std::nullopt : std::optional(count_at(f, "index"));
-        shards.failed.push_back({text("file"), index, text("damaged"), text("error")});
+        shards.failed.push_back({text("file"), f.at("whole").get<bool>(), count_at(f, "index"), count_at(f, "begin"),
+                                 text("damaged"), text("error")});
     }
     if (!std::ranges::is_sorted(shards.numbers, std::ranges::less_equal()) ||
         (!shards.numbers.empty() && (shards.numbers.front() < 1 || shards.numbers.back() > shards.of)))
@@ -267,7 +268,11 @@ HistogramReport read_histogram_report(const ReportSource& source, const Histogra
             if (!entry.censoring.below_log2) entry.censoring = censoring_by_dtype(entry);
             entry.censoring.terms = entry.kinds.has(TensorKind::activation_gradient);
         }
-        if (!report.contains("shards")) return result;
+        if (!report.contains("shards")) {
+            if (std::ranges::any_of(entries, [](const HistogramEntry& entry) { return entry.shard.has_value(); }))
+                throw std::invalid_argument("a tensor is of a shard, and the report says of none");
+            return result;
+        }
         result.shards = parse_shards(report.at("shards"));
         for (const HistogramEntry& entry : entries)
             if (!entry.shard) throw std::invalid_argument("a tensor of its shards has no place among them");

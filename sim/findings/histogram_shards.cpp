@@ -3,14 +3,13 @@
 #include <ampscope/sim/base/fingerprint.h>
 #include <ampscope/sim/findings/detail/histogram_count.h>
 #include <ampscope/sim/findings/detail/histogram_summary.h>
-#include <ampscope/sim/findings/histogram_report.h>
 #include <ampscope/sim/io/folder.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
 #include <stdexcept>
+#include <utility>
 
 namespace amp {
 
@@ -22,10 +21,12 @@ class ShardPlan {
     ShardPlan(const detail::Selection& selection, const HistogramOptions& options)
         : selection_(selection), splits_(!options.error && options.block == 0 && options.recipes.empty() &&
                                          options.policy.rounding != Rounding::stochastic) {
-        for (const RecordedTensor& tensor : selection.recording.tensors)
-            starts_.push_back(bytes_), bytes_ += tensor.entry.bytes;
-        for (const RecordedLog& log : selection.recording.logs)
-            starts_.push_back(bytes_), bytes_ += file_bytes(log.file);
+        const auto add = [this](std::uint64_t bytes) {
+            starts_.push_back(bytes_);
+            bytes_ += bytes;
+        };
+        for (const RecordedTensor& tensor : selection.recording.tensors) add(tensor.entry.bytes);
+        for (const RecordedLog& log : selection.recording.logs) add(file_bytes(log.file));
     }
 
     void cut(std::uint64_t of) { of_ = of; }
@@ -53,15 +54,34 @@ class ShardPlan {
         return logs;
     }
 
-    /// A fingerprint of what all shards together count.
+    /// The bytes that are read to count shards [first, last], in all passes.
+    [[nodiscard]] std::uint64_t work(std::uint64_t first, std::uint64_t last) const {
+        std::uint64_t work = 0;
+        for (std::uint64_t number = first; number <= last; ++number) {
+            for (const detail::Piece& piece : pieces(number)) {
+                const std::uint64_t all = std::max<std::uint64_t>(piece.tensor->entry.count, 1);
+                const std::uint64_t passes =
+                    selection_.bytes(*piece.tensor) / std::max<std::uint64_t>(piece.tensor->entry.bytes, 1);
+                const std::uint64_t counted = piece.shard->end - piece.shard->begin;
+                work += static_cast<std::uint64_t>(static_cast<double>(piece.tensor->entry.bytes) *
+                                                   static_cast<double>(counted) / static_cast<double>(all)) *
+                        passes;
+            }
+            for (const RecordedLog* log : logs(number)) work += file_bytes(log->file);
+        }
+        return work;
+    }
+
+    /// A fingerprint of what all shards together count, and of how each tensor is read.
     [[nodiscard]] std::string recording() const {
         Fingerprint all;
         const auto add = [&](const std::string& text) {
             all.add(std::as_bytes(std::span(text.data(), text.size() + 1)));
         };
         for (const RecordedTensor& t : selection_.recording.tensors)
-            add(fmt::format("{}\n{}\n{}\n{}\n{}", t.file.string(), t.entry.name, t.step.value_or(-1), t.entry.bytes,
-                            t.recorded_scale));
+            add(fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}", t.file.string(), t.entry.name, t.step.value_or(-1),
+                            t.entry.bytes, info(t.entry.dtype).name, t.entry.stored().name, name_of(t.kind), t.backward,
+                            selection_.options.recorded_scale.value_or(t.recorded_scale)));
         for (const RecordedLog& log : selection_.recording.logs)
             add(fmt::format("{}\n{}", log.file.string(), file_bytes(log.file)));
         return all.text();
@@ -91,7 +111,8 @@ class ShardPlan {
         const TensorEntry& entry = selection_.recording.tensors[i].entry;
         const std::uint64_t cut = cut_before(number);
         if (cut <= starts_[i]) return 0;
-        if (cut >= starts_[i] + entry.bytes || !splits_ || entry.repeats != 1) return entry.count;
+        const bool splits = splits_ && entry.repeats == 1 && selection_.recording.tensors[i].random_access;
+        if (cut >= starts_[i] + entry.bytes || !splits) return entry.count;
         const auto bits = static_cast<std::uint64_t>(info(entry.dtype).bits);
         return (cut - starts_[i]) * 8 / bits / sum_block * sum_block;
     }
@@ -102,22 +123,24 @@ class ShardPlan {
     std::uint64_t bytes_ = 0, of_ = 1;
 };
 
-/// Counts the logs of a shard. Their lines follow the recording's tensors.
+/// Counts the logs of a shard. Their lines have positions beyond those of all tensors.
 void count_logs(std::span<const RecordedLog* const> logs, const detail::Selection& selection, const Progress& progress,
                 HistogramFindings& findings) {
     for (const RecordedLog* log : logs) {
+        const auto number = static_cast<std::uint64_t>(log - selection.recording.logs.data()) + 1;
         const std::size_t before = findings.tensors.size();
         detail::count_log(*log, selection, progress, findings, findings.shards->failed);
         for (std::size_t i = before; i < findings.tensors.size(); ++i)
-            findings.tensors[i].shard = {.index = selection.recording.tensors.size() + i - before};
+            findings.tensors[i].shard = {.index = (number << 32) + (i - before)};
     }
 }
 
 } // namespace
 
 ShardSource single_shard(std::uint64_t number, std::uint64_t of) {
-    return {[of](std::uint64_t, const std::string&) { return of; },
-            [left = std::optional(number)]() mutable { return std::exchange(left, std::nullopt); }};
+    return {.of = [of](std::uint64_t, const std::string&) { return of; },
+            .next = [left = std::optional(number)]() mutable { return std::exchange(left, std::nullopt); },
+            .only = number};
 }
 
 HistogramFindings histogram_shards(const std::vector<std::filesystem::path>& paths, const HistogramOptions& options,
@@ -133,7 +156,8 @@ HistogramFindings histogram_shards(const std::vector<std::filesystem::path>& pat
     findings.shards = CountedShards{.recording = plan.recording()};
     findings.shards->of = source.of(plan.bytes(), findings.shards->recording);
     plan.cut(findings.shards->of);
-    const Progress progress = begin(watch, plan.bytes());
+    const std::uint64_t of = findings.shards->of;
+    const Progress progress = begin(watch, plan.work(source.only.value_or(1), source.only.value_or(of)));
     while (const std::optional<std::uint64_t> number = source.next()) {
         findings.shards->numbers.push_back(*number);
         detail::count_pieces(plan.pieces(*number), selection, progress, findings, findings.shards->failed);

@@ -5,7 +5,6 @@
 #include <ampscope/sim/findings/histogram.h>
 
 #include <functional>
-#include <map>
 
 namespace amp {
 
@@ -16,16 +15,19 @@ struct ShardSource {
     std::function<std::uint64_t(std::uint64_t bytes, const std::string& recording)> of;
     /// The next shard to count, from 1; none: there are no more.
     std::function<std::optional<std::uint64_t>()> next;
+    /// The only shard that this process counts; none: it is one of several that share out all of them, whose progress
+    /// counts as one.
+    std::optional<std::uint64_t> only{};
 };
 
 /// Shard `number` of `of` alone, from 1.
 ShardSource single_shard(std::uint64_t number, std::uint64_t of);
 
 /// Counts the shards that the source names as histogram_findings() counts a whole recording. Large tensors are split
-/// between blocks of sum_block numbers, unless an option needs whole tensors: block, error, recipes and stochastic
-/// rounding. Tensors of the findings are in the order of the recording; HistogramEntry::part says which of them are
-/// incomplete, and HistogramFindings::shards what was counted. Throws std::invalid_argument if a recipe takes its
-/// scales from the steps before.
+/// between blocks of sum_block elements, unless an option needs whole tensors (block, error, recipes and stochastic
+/// rounding) or they can only be read from their beginning. Tensors of the findings are in the order of the recording;
+/// HistogramEntry::shard says which of them are incomplete, and HistogramFindings::shards what was counted. Throws
+/// std::invalid_argument if a recipe takes its scales from the steps before.
 HistogramFindings histogram_shards(const std::vector<std::filesystem::path>& paths, const HistogramOptions& options,
                                    const ShardSource& source, const Watch& watch = {});
 

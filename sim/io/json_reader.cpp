@@ -292,9 +292,10 @@ Json read_json_elements(const std::filesystem::path& file, const JsonElementSink
 }
 
 Json read_json_elements(const std::filesystem::path& name, const std::string& text, const JsonElementSink& sink) {
-    std::istringstream in(text);
+    TextBuffer buffer(text);
+    std::istream in(&buffer);
     return read_elements(
-        name, in, sink, [&] { return static_cast<std::uint64_t>(in.tellg()); }, [] {});
+        name, in, sink, [&] { return buffer.position(); }, [] {});
 }
 
 std::string words_of(const std::exception& error) {

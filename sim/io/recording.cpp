@@ -270,7 +270,8 @@ class Finder {
                                .layer = layer_of(entry.name),
                                .step = step,
                                .kind = kind,
-                               .recorded_scale = is_gradient(kind) ? scale : 1});
+                               .recorded_scale = is_gradient(kind) ? scale : 1,
+                               .random_access = file.random_access(i)});
         }
         if (const auto dump = dump_path(file.path())) describe_dump(*dump, tensors);
         return tensors;

@@ -4,8 +4,10 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <array>
+#include <chrono>
 #include <cstdint>
+#include <stdexcept>
+#include <thread>
 
 namespace amp {
 
@@ -20,6 +22,8 @@ class MpiRanks : public Ranks {
     MpiRanks() {
         int provided = 0;
         MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+        if (provided < MPI_THREAD_SERIALIZED)
+            throw std::runtime_error("this MPI does not let several threads use it in turn");
         MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
         MPI_Comm_size(MPI_COMM_WORLD, &size_);
     }
@@ -39,8 +43,8 @@ class MpiRanks : public Ranks {
 
     std::pair<int, std::vector<std::byte>> receive(int from) override {
         std::uint64_t length = 0;
-        MPI_Status status;
-        MPI_Recv(&length, 1, MPI_UINT64_T, from == anyone ? MPI_ANY_SOURCE : from, of_lengths, MPI_COMM_WORLD, &status);
+        const MPI_Status status = wait_for(from == anyone ? MPI_ANY_SOURCE : from);
+        MPI_Recv(&length, 1, MPI_UINT64_T, status.MPI_SOURCE, of_lengths, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         std::vector<std::byte> bytes(length);
         for (std::uint64_t at = 0; at < length; at += piece)
             MPI_Recv(bytes.data() + at, count_at(at, length), MPI_BYTE, status.MPI_SOURCE, of_bytes, MPI_COMM_WORLD,
@@ -48,26 +52,17 @@ class MpiRanks : public Ranks {
         return {status.MPI_SOURCE, std::move(bytes)};
     }
 
-    std::vector<std::byte> exchange(int to, std::span<const std::byte> bytes, int from) override {
-        const std::uint64_t length = bytes.size();
-        std::uint64_t coming = 0;
-        MPI_Sendrecv(&length, 1, MPI_UINT64_T, to, of_lengths, &coming, 1, MPI_UINT64_T, from, of_lengths,
-                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        std::vector<std::byte> received(coming);
-        for (std::uint64_t at = 0; at < std::max(length, coming); at += piece) {
-            const std::uint64_t out = std::min(at, length), in = std::min(at, coming);
-            std::array<MPI_Request, 2> requests{};
-            MPI_Isend(bytes.data() + out, count_at(out, length), MPI_BYTE, to, of_bytes, MPI_COMM_WORLD,
-                      requests.data());
-            MPI_Irecv(received.data() + in, count_at(in, coming), MPI_BYTE, from, of_bytes, MPI_COMM_WORLD,
-                      requests.data() + 1);
-            MPI_Waitall(2, requests.data(), MPI_STATUSES_IGNORE);
-        }
-        return received;
-    }
-
   private:
     void end_all(int exit_code) override { MPI_Abort(MPI_COMM_WORLD, exit_code); }
+    /// Waits for the length of a message. MPI_Recv would keep a core busy meanwhile, which others count on.
+    static MPI_Status wait_for(int source) {
+        MPI_Status status;
+        for (int found = 0;;) {
+            MPI_Iprobe(source, of_lengths, MPI_COMM_WORLD, &found, &status);
+            if (found != 0) return status;
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    }
     static int count_at(std::uint64_t at, std::uint64_t length) {
         return static_cast<int>(std::min(piece, length - at));
     }

@@ -16,7 +16,7 @@ namespace amp::histogram_tool {
 
 namespace {
 
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> raw(const std::string& text) { return std::as_bytes(std::span(text)); }
 std::string text_of(std::span<const std::byte> bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -25,8 +25,8 @@ std::string text_of(std::span<const std::byte> bytes) {
 /// they see; or they are done, with their report, or with why they could not count.
 constexpr char asks = '?', reports = '=', refuses = '!';
 
-/// The answer to a rank that sees another recording than rank 0. The others are a shard's number, or 0 for the last.
-constexpr std::string_view other_recording = "!";
+/// The answer of rank 0: a shard's number.
+constexpr std::string_view no_more = "0", other_recording = "other";
 
 /// How many shards the ranks take in turn: several for each, so that none waits long for the last, but none of less
 /// than 16 MiB, which is counted in some milliseconds.
@@ -36,10 +36,40 @@ std::uint64_t shards_for(std::uint64_t bytes, int ranks) {
     return std::clamp<std::uint64_t>(bytes / least, 1, std::min(wanted, most));
 }
 
+/// Progress of several threads: of what rank 0 counts, and of the shards that the others have counted.
+class SharedProgress {
+  public:
+    /// A Watch whose progress this is.
+    Watch watch(const Watch& shown) {
+        if (!shown) return {};
+        return [this, shown](std::uint64_t total) -> Progress {
+            const std::lock_guard lock(mutex_);
+            total_ = total;
+            progress_ = shown(total);
+            return [this](std::uint64_t done) { add(done); };
+        };
+    }
+    /// A shard of so many was counted elsewhere.
+    void add_shard(std::uint64_t of) {
+        if (std::uint64_t done = total_ / of; done > 0) add(done);
+    }
+
+  private:
+    void add(std::uint64_t done) {
+        const std::lock_guard lock(mutex_);
+        if (progress_) progress_(done);
+    }
+
+    std::mutex mutex_;
+    Progress progress_;
+    std::atomic<std::uint64_t> total_ = 0;
+};
+
 /// Rank 0 hands out the numbers of shards, to itself and by a thread to the others, whose reports it collects.
 class Dealer {
   public:
-    explicit Dealer(Ranks& ranks) : ranks_(ranks), messages_(static_cast<std::size_t>(ranks.size())) {}
+    Dealer(Ranks& ranks, SharedProgress& progress)
+        : ranks_(ranks), progress_(progress), messages_(static_cast<std::size_t>(ranks.size())) {}
 
     void open(std::uint64_t of, const std::string& recording) {
         of_ = of;
@@ -58,21 +88,27 @@ class Dealer {
 
   private:
     void serve() {
+        std::vector<bool> counts(messages_.size()); // ranks that have a shard
         for (int left = ranks_.size() - 1; left > 0;) {
-            const auto [rank, bytes] = ranks_.receive(Ranks::anyone);
-            const std::string message = text_of(bytes);
+            const auto [sender, bytes] = ranks_.receive(Ranks::anyone);
+            const auto rank = static_cast<std::size_t>(sender);
+            std::string message = text_of(bytes);
             if (!message.starts_with(asks)) {
-                messages_[static_cast<std::size_t>(rank)] = message;
+                messages_[rank] = std::move(message);
                 --left;
-            } else if (message.substr(1) == recording_) {
-                ranks_.send(rank, bytes_of(fmt::format("{}", next().value_or(0))));
-            } else {
-                ranks_.send(rank, bytes_of(std::string(other_recording)));
+                continue;
             }
+            if (counts[rank]) progress_.add_shard(of_);
+            const bool same = std::string_view(message).substr(1) == recording_;
+            const std::optional<std::uint64_t> number = same ? next() : std::nullopt;
+            counts[rank] = number.has_value();
+            ranks_.send(sender,
+                        raw(number ? fmt::format("{}", *number) : std::string(same ? no_more : other_recording)));
         }
     }
 
     Ranks& ranks_;
+    SharedProgress& progress_;
     std::vector<std::string> messages_;
     std::uint64_t of_ = 1;
     std::string recording_;
@@ -80,15 +116,27 @@ class Dealer {
     std::jthread server_;
 };
 
-/// The next shard for a rank other than 0; none: there are no more, or `refused`.
-std::optional<std::uint64_t> ask(Ranks& ranks, const std::string& recording, bool& refused) {
-    ranks.send(0, bytes_of(asks + recording));
-    const std::string answer = text_of(ranks.receive(0).second);
-    std::uint64_t number = 0;
-    refused = answer == other_recording;
-    std::from_chars(answer.data(), answer.data() + answer.size(), number);
-    return number == 0 ? std::nullopt : std::optional(number);
-}
+/// A rank other than 0, which asks for its shards.
+class Asker {
+  public:
+    explicit Asker(Ranks& ranks) : ranks_(ranks) {}
+
+    void open(const std::string& recording) { recording_ = recording; }
+    std::optional<std::uint64_t> next() {
+        ranks_.send(0, raw(asks + recording_));
+        const std::string answer = text_of(ranks_.receive(0).second);
+        refused_ = answer == other_recording;
+        std::uint64_t number = 0;
+        std::from_chars(answer.data(), answer.data() + answer.size(), number);
+        return number == 0 ? std::nullopt : std::optional(number);
+    }
+    [[nodiscard]] bool refused() const { return refused_; }
+
+  private:
+    Ranks& ranks_;
+    std::string recording_;
+    bool refused_ = false;
+};
 
 std::string report_of(const HistogramFindings& findings, const HistogramOptions& options) {
     std::string text;
@@ -97,7 +145,7 @@ std::string report_of(const HistogramFindings& findings, const HistogramOptions&
 }
 
 /// Merges the report of rank 0 and the last messages of the others.
-HistogramFindings merge(std::string own, std::vector<std::string> messages, const HistogramOptions& options) {
+HistogramFindings merge(std::string own, std::vector<std::string> messages, const HistogramToolOptions& options) {
     std::vector<ReportSource> sources;
     std::vector<std::string> errors;
     messages[0] = reports + std::move(own);
@@ -107,7 +155,7 @@ HistogramFindings merge(std::string own, std::vector<std::string> messages, cons
         if (messages[rank].starts_with(reports)) sources.emplace_back(name, std::move(text));
         else errors.push_back(name + " sees other files than rank 0, and counted nothing" + text);
     }
-    HistogramFindings findings = merge_histogram_reports(sources, options);
+    HistogramFindings findings = merge_histogram_reports(sources, options.paths, options);
     findings.errors.insert(findings.errors.end(), errors.begin(), errors.end());
     return findings;
 }
@@ -123,21 +171,29 @@ HistogramFindings find(const HistogramToolOptions& options, const Watch& watch) 
 
 std::optional<HistogramFindings> find_with_ranks(const HistogramToolOptions& options, Ranks& ranks,
                                                  const Watch& watch) {
-    std::optional<Dealer> dealer;
-    std::string seen;
-    bool refused = false;
-    if (ranks.rank() == 0) dealer.emplace(ranks);
-    const ShardSource source{[&](std::uint64_t bytes, const std::string& recording) {
-                                 const std::uint64_t of = shards_for(bytes, ranks.size());
-                                 seen = recording;
-                                 if (dealer) dealer->open(of, recording);
-                                 return of;
-                             },
-                             [&] { return dealer ? dealer->next() : ask(ranks, seen, refused); }};
-    const HistogramFindings own = histogram_shards(options.paths, options, source, watch);
-    if (dealer) return merge(report_of(own, options), dealer->close(), options);
-    if (refused) ranks.send(0, bytes_of(refuses + (own.errors.empty() ? std::string() : ": " + own.errors.front())));
-    else ranks.send(0, bytes_of(reports + report_of(own, options)));
+    if (ranks.rank() == 0) {
+        SharedProgress progress;
+        Dealer dealer(ranks, progress);
+        const ShardSource source{.of =
+                                     [&](std::uint64_t bytes, const std::string& recording) {
+                                         const std::uint64_t of = shards_for(bytes, ranks.size());
+                                         dealer.open(of, recording);
+                                         return of;
+                                     },
+                                 .next = [&] { return dealer.next(); }};
+        const HistogramFindings own = histogram_shards(options.paths, options, source, progress.watch(watch));
+        return merge(report_of(own, options), dealer.close(), options);
+    }
+    Asker asker(ranks);
+    const ShardSource source{.of =
+                                 [&](std::uint64_t bytes, const std::string& recording) {
+                                     asker.open(recording);
+                                     return shards_for(bytes, ranks.size());
+                                 },
+                             .next = [&] { return asker.next(); }};
+    const HistogramFindings own = histogram_shards(options.paths, options, source);
+    const std::string why = own.errors.empty() ? "" : ": " + own.errors.front();
+    ranks.send(0, raw(asker.refused() ? refuses + why : reports + report_of(own, options)));
     return std::nullopt;
 }
 

@@ -29,8 +29,9 @@ int publish(const HistogramFindings& findings, const HistogramToolOptions& optio
     if (!options.blocks.empty() && !findings.tensors.empty())
         write_report(options.blocks, blocks_archive(options.blocks, findings, options));
     const bool piped = takes_standard_output({options.json, options.csv, options.svg, options.html, options.blocks});
+    const bool forwarded = launched_ranks() > 1; // by mpirun, which lets programs write to a terminal of its own
     if (!piped && !findings.tensors.empty() && !findings.shards) // a shard says little by itself
-        print_text(terminal_of(document_of(findings, options), wants_color(stdout) && launched_ranks() == 1));
+        print_text(terminal_of(document_of(findings, options), wants_color(stdout) && !forwarded));
 
     if (!findings.errors.empty()) return 1;
     if (std::ranges::all_of(findings.gates, &GateResult::holds)) return 0;
@@ -42,9 +43,7 @@ int publish(const HistogramFindings& findings, const HistogramToolOptions& optio
 }
 
 int run_with_ranks(const HistogramToolOptions& options) {
-    if (options.merge || options.shard)
-        throw UsageError(options.merge ? "--merge: start it once, not by mpirun"
-                                       : "--shard: mpirun shares out all shards; leave it out");
+    if (!options.blocks.empty()) throw UsageError("--blocks: no report of ranks holds all blocks; count with --alone");
     const std::unique_ptr<Ranks> ranks = join_ranks();
     try {
         const auto findings = find_with_ranks(options, *ranks, ranks->rank() == 0 ? progress_bars() : Watch());
@@ -61,6 +60,8 @@ int main(int argc, char** argv) {
     return exit_code(complain, [&] {
         HistogramToolOptions options;
         if (const std::optional<int> exit = parse_command_line(argc, argv, options)) return *exit;
-        return launched_ranks() > 1 ? run_with_ranks(options) : publish(find(options, progress_bars()), options);
+        if (options.shard && options.json.empty()) throw UsageError("--shard needs --json, which --merge reads");
+        const bool alone = options.alone || options.merge || options.shard || launched_ranks() == 1;
+        return alone ? publish(find(options, progress_bars()), options) : run_with_ranks(options);
     });
 }

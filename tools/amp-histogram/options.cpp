@@ -250,6 +250,8 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
         "--hardware", words.hardware,
         "Matrix hardware that will read the numbers (volta ... cdna2, amx): where it takes subnormal operands "
         "for zero, the same as --flush-subnormals");
+    app.add_flag("--alone", options.alone,
+                 "Count alone, though mpirun or srun has started this as one of several processes");
     app.add_recommendation(options.recommendation, "recommended");
     app.add_json(options.json);
     app.writes(
@@ -269,7 +271,6 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
     app.get_option("--blocks")->needs(app.get_option("--recipe"));
     for (const char* of_tensor_files : {"--recorded-scale", "--dtype", "--as", "--blocks"})
         app.get_option("--merge")->excludes(app.get_option(of_tensor_files));
-    app.get_option("--shard")->needs(app.get_option("--json"));
     for (const char* of_the_whole : {"--merge", "--by", "--blocks", "--csv", "--svg", "--html", "--gate"})
         app.get_option("--shard")->excludes(app.get_option(of_the_whole));
     options.command = command_text(argc, argv);

@@ -12,6 +12,7 @@ struct HistogramToolOptions : HistogramOptions {
     bool merge = false;               ///< the paths are reports of earlier runs
     /// Count this shard alone, K of N.
     std::optional<std::pair<std::uint64_t, std::uint64_t>> shard{};
+    bool alone = false;     ///< count alone, though this is one of several processes of MPI
     std::size_t worst = 10; ///< rows in tables of tensors (0: all) and of worst blocks (0: 1,000)
     /// Output paths; empty: none; "-": standard output.
     std::string json, csv, svg, html, blocks;

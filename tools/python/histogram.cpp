@@ -276,7 +276,9 @@ void bind_shards(nb::module_& m) {
                 "A FailedCount for each file or tensor of which nothing may be counted.");
     nb::class_<FailedCount>(m, "FailedCount", "A file, or a tensor of a checkpoint, that could not be counted.")
         .def_prop_ro("file", text_of(&FailedCount::file), InEnvironment())
-        .def_ro("index", &FailedCount::index, "The position of the tensor in the recording; None for a whole file.")
+        .def_ro("whole", &FailedCount::whole, "Whether nothing of the file may be counted, or only this tensor not.")
+        .def_ro("index", &FailedCount::index, "The position of the tensor in the recording.")
+        .def_ro("begin", &FailedCount::begin, "The first element of the part that was to be counted.")
         .def_prop_ro("damaged", text_of(&FailedCount::damaged), "The file that the error names.", InEnvironment())
         .def_prop_ro("error", text_of(&FailedCount::error), InEnvironment());
     nb::class_<ShardedTensor>(m, "ShardedTensor", "A tensor's place in a recording, and the part that was counted.")

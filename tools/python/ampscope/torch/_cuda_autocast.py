@@ -107,8 +107,9 @@ def _make_scaler(original, self, device="cuda", *args, **kwargs):
 def _notice_idle(original, self, outputs):
     """A script that makes GradScaler("cuda") before emulate() has one that PyTorch has disabled."""
     if not self.is_enabled() and self._device == "cuda" and not torch.cuda.is_available():
-        warnings.warn('emulate: GradScaler("cuda") scales nothing: where there is no CUDA PyTorch disables it; make it '
-                      "inside of emulate()", stacklevel=3)
+        warnings.warn('emulate: this GradScaler("cuda") is disabled and scales nothing, as FP16 wants it to. If the '
+                      "script did not ask for that: PyTorch disables it where there is no CUDA; make it inside of "
+                      "emulate()", stacklevel=3)
     return original(self, outputs)
 
 
