@@ -22,6 +22,9 @@ class Ranks {
     static constexpr int anyone = -1;
     /// Waits for the next message from a rank, or from anyone. Returns who sent it, and the message.
     virtual std::pair<int, std::vector<std::byte>> receive(int from) = 0;
+    /// Sends a message to one rank and receives one from another, at once, so that a ring of ranks does not wait for
+    /// itself. Each message that is sent is received by an exchange or receive().
+    virtual std::vector<std::byte> exchange(int to, std::span<const std::byte> bytes, int from) = 0;
     /// Ends all ranks, without waiting for them.
     [[noreturn]] void abort(int exit_code) {
         end_all(exit_code);

@@ -52,6 +52,18 @@ class MpiRanks : public Ranks {
         return {status.MPI_SOURCE, std::move(bytes)};
     }
 
+    std::vector<std::byte> exchange(int to, std::span<const std::byte> bytes, int from) override {
+        const std::uint64_t length = bytes.size();
+        std::vector<MPI_Request> sending(1);
+        MPI_Isend(&length, 1, MPI_UINT64_T, to, of_lengths, MPI_COMM_WORLD, sending.data());
+        for (std::uint64_t at = 0; at < length; at += piece)
+            MPI_Isend(bytes.data() + at, count_at(at, length), MPI_BYTE, to, of_bytes, MPI_COMM_WORLD,
+                      &sending.emplace_back());
+        std::vector<std::byte> received = receive(from).second;
+        MPI_Waitall(static_cast<int>(sending.size()), sending.data(), MPI_STATUSES_IGNORE);
+        return received;
+    }
+
   private:
     void end_all(int exit_code) override { MPI_Abort(MPI_COMM_WORLD, exit_code); }
     /// Waits for the length of a message. MPI_Recv would keep a core busy meanwhile, which others count on.

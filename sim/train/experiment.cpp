@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <iterator>
@@ -181,7 +182,9 @@ Experiment::Experiment(const std::vector<TrainOptions>& runs, const Dataset& dat
     for (const TrainOptions& o : runs) {
         const int threads = threads_of_run(options_.threads, runs.size(), runs_.size());
         runs_.emplace_back();
-        runs_.back().trainer = std::make_unique<Trainer>(o, data, threads);
+        runs_.back().trainer = options_.group == nullptr
+                                   ? std::make_unique<Trainer>(o, data, threads)
+                                   : std::make_unique<Trainer>(o, data, options_.threads, *options_.group);
     }
     const auto is_reference = [&](const Run& run) {
         return options_.reference.empty() ? all_fp32(run) : run.precision().name == options_.reference;
@@ -193,6 +196,28 @@ Experiment::Experiment(const std::vector<TrainOptions>& runs, const Dataset& dat
         if (reference_ != nullptr && &run != reference_)
             run.departures.emplace(run.trainer->training(), reference_->trainer->training(), options_.departure_bound);
     if (!options_.record.empty()) open_folders(origin, data);
+    if (options_.group != nullptr) begin_together();
+}
+
+/// Brings all ranks to the state of the first, which may have resumed.
+void Experiment::begin_together() {
+    const auto shared = [&]<class T>(std::vector<T> values) { // the first rank's, and as many as this one has
+        const std::vector<std::byte> bytes = options_.group->from_first(std::as_bytes(std::span<const T>(values)));
+        if (bytes.size() != values.size() * sizeof(T))
+            throw std::runtime_error("the ranks were not started with the same options");
+        std::memcpy(values.data(), bytes.data(), bytes.size());
+        return values;
+    };
+    step_ = shared(std::vector{step_})[0];
+    for (Run& run : runs_) {
+        run.trainer->restore(shared(std::vector{run.trainer->state()})[0]);
+        for (const TensorId id : run.trainer->state_tensors()) {
+            const std::span<float> tensor = run.trainer->backend()[id];
+            std::ranges::copy(shared(std::vector<float>(tensor.begin(), tensor.end())), tensor.begin());
+        }
+        if (shared(std::vector<char>{run.stopped.empty() ? '\0' : '\1'})[0] != '\0' && run.stopped.empty())
+            run.stopped = "stopped before";
+    }
 }
 
 void Experiment::open_folders(const Json& origin, const Dataset& data) {
@@ -282,7 +307,7 @@ void Experiment::resume() {
 void Experiment::compute(Run& run) {
     const bool counts = options_.statistics_every > 0 && step_ % options_.statistics_every == 0;
     run.trainer->backend().counts_roundings = counts;
-    const bool records = run.folder && run.precision().has_recipe();
+    const bool records = (run.folder || options_.group_records) && run.precision().has_recipe();
     run.trainer->backend().counts_scalings = records;
     if (records) std::ranges::fill(run.trainer->backend().scalings(), ScalingCounts{});
     run.last = run.trainer->compute();
@@ -312,7 +337,9 @@ void Experiment::apply(Run& run) {
 
 void Experiment::step() {
     const FloatEnvironment environment;
-    for_each_run(runs_, options_.threads, [&](Run& run) { compute(run); });
+    // On ranks runs take turns, each with all threads, so that all ranks send in the same order.
+    const int at_once = options_.group == nullptr ? options_.threads : 1;
+    for_each_run(runs_, at_once, [&](Run& run) { compute(run); });
     const bool looks = step_ < 10 || (options_.statistics_every > 0 && step_ % options_.statistics_every == 0);
     for_each_run(runs_, options_.threads, [&](Run& run) {
         const bool broken = run.last.found_inf || !std::isfinite(run.last.loss);
@@ -323,7 +350,7 @@ void Experiment::step() {
         for (Run& run : runs_)
             run.gradient_error =
                 distance_of(run, *reference_, &ParameterTensors::gradient, run.last.scale / reference_->last.scale);
-    for_each_run(runs_, options_.threads, [&](Run& run) { apply(run); });
+    for_each_run(runs_, at_once, [&](Run& run) { apply(run); });
     ++step_;
     if (options_.checkpoint_every > 0 && (step_ % options_.checkpoint_every == 0 || finished())) checkpoint();
 }

@@ -24,6 +24,8 @@ struct ExperimentOptions {
     std::int64_t statistics_every = 10; ///< steps between counts of rounding effects and comparisons with FP32
     double departure_bound = 0.1;       ///< relative error from which a tensor has departed from the reference
     std::string reference{};            ///< precision of the run that others are compared with; empty: FP32, if any
+    RankGroup* group = nullptr;         ///< replicas run on these ranks, of which only the first may record
+    bool group_records = false;         ///< the first rank records; all ranks of a group must say the same
 };
 
 /// One of the runs and its results so far.
@@ -67,6 +69,7 @@ class Experiment {
   private:
     void open_folders(const nlohmann::ordered_json& origin, const Dataset& data);
     void resume();
+    void begin_together();
     [[nodiscard]] std::vector<std::int64_t> common_checkpoints() const;
     void compute(Run& run);
     void apply(Run& run);

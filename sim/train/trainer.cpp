@@ -3,6 +3,8 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/backend/cpu/cpu.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -26,6 +28,14 @@ double largest(std::span<const float> values, double scale) {
 Trainer::Trainer(const TrainOptions& options, const Dataset& data, int threads)
     : Trainer(options, data, on_processor(threads)) {}
 
+Trainer::Trainer(const TrainOptions& options, const Dataset& data, int threads, RankGroup& group)
+    : Trainer(options, data, threads) {
+    if (group.replicas() != options.replicas)
+        throw std::invalid_argument(fmt::format("[train] {} replicas on {} ranks: expected as many", options.replicas,
+                                                group.replicas()));
+    group_ = &group;
+}
+
 Trainer::Trainer(const TrainOptions& options, const Dataset& data, const MakeBackend& make)
     : options_(options), data_(data), training_(build_training_program(options, data)),
       backend_(make(training_.program)), shuffle_(options.seed, data.training),
@@ -47,6 +57,18 @@ Trainer::Trainer(const TrainOptions& options, const Dataset& data, const MakeBac
     backend_->context = {.seed = options.seed, .replicas = options.replicas, .micro_batches = options.micro_batches};
 }
 
+/// Runs forward and backward on the batches of the context's replica, and adds their losses.
+void Trainer::run_replica(std::vector<double>& losses) {
+    StepContext& c = backend_->context;
+    for (c.micro_batch = 0; c.micro_batch < c.micro_batches; ++c.micro_batch) {
+        const std::int64_t part = (step_ * c.replicas + c.replica) * c.micro_batches + c.micro_batch;
+        load_batch(*backend_, training_.network, data_, part * options_.batch, options_.batch, &shuffle_);
+        replay(*backend_, training_.program.forward);
+        losses.push_back(backend_->read(training_.network.loss)[0]);
+        replay(*backend_, training_.program.backward);
+    }
+}
+
 StepResult Trainer::compute() {
     const FloatEnvironment environment;
     StepContext& c = backend_->context;
@@ -54,17 +76,23 @@ StepResult Trainer::compute() {
     c.step = static_cast<std::uint32_t>(step_);
     c.loss_scale = scaler_.scale;
     c.training = true;
-    const double parts = c.replicas * c.micro_batches;
-    for (c.replica = 0; c.replica < c.replicas; ++c.replica)
-        for (c.micro_batch = 0; c.micro_batch < c.micro_batches; ++c.micro_batch) {
-            const std::int64_t part = (step_ * c.replicas + c.replica) * c.micro_batches + c.micro_batch;
-            load_batch(*backend_, training_.network, data_, part * options_.batch, options_.batch, &shuffle_);
-            replay(*backend_, training_.program.forward);
-            result.loss += backend_->read(training_.network.loss)[0] / parts;
-            replay(*backend_, training_.program.backward);
-        }
+    std::vector<double> losses;
+    if (group_ == nullptr) {
+        for (c.replica = 0; c.replica < c.replicas; ++c.replica) run_replica(losses);
+    } else {
+        c.replica = group_->replica();
+        group_->begin_replica(*backend_, training_);
+        run_replica(losses);
+        c.replica = c.replicas; // where a process with all replicas ends
+        group_->end_replica(*backend_, training_);
+        losses = group_->gather(losses);
+        group_->merge_counts(*backend_);
+    }
+    for (const double loss : losses) result.loss += loss / static_cast<double>(losses.size());
     backend_->found_inf = false;
-    replay(*backend_, training_.program.check);
+    for (const Instruction& i : training_.program.check)
+        if (group_ == nullptr) backend_->run(i.op);
+        else group_->run(*backend_, i.op);
     result.found_inf = backend_->found_inf;
     for (const auto& [name, id] : training_.watched_gradients)
         result.amax_activation = std::max(result.amax_activation, largest(backend_->read(id), result.scale));

@@ -8,6 +8,7 @@
 #include <ampscope/sim/program/training_program.h>
 #include <ampscope/sim/train/data/dataset.h>
 #include <ampscope/sim/train/evaluate.h>
+#include <ampscope/sim/train/rank_group.h>
 
 namespace amp {
 
@@ -30,6 +31,9 @@ class Trainer {
     /// trainer.
     Trainer(const TrainOptions& options, const Dataset& data, int threads = 0);
     Trainer(const TrainOptions& options, const Dataset& data, const MakeBackend& make);
+    /// The same with one replica in each of several processes; this one runs one of them. The group must outlive the
+    /// trainer. Steps compute the numbers of a trainer with all replicas.
+    Trainer(const TrainOptions& options, const Dataset& data, int threads, RankGroup& group);
 
     /// One step. Throws std::runtime_error if the loss scaler gives up.
     StepResult step() { return apply(compute()); }
@@ -57,6 +61,8 @@ class Trainer {
     void restore(const State& state);
 
   private:
+    void run_replica(std::vector<double>& losses);
+
     TrainOptions options_;
     const Dataset& data_;
     TrainingProgram training_;
@@ -64,6 +70,7 @@ class Trainer {
     Shuffle shuffle_;
     LossScalerState scaler_;
     std::int64_t step_ = 0, updates_ = 0;
+    RankGroup* group_ = nullptr; ///< none: all replicas run here
 };
 
 } // namespace amp

@@ -1,4 +1,5 @@
 // amp-train: trains small networks in emulated precision, several side by side, and tells where each left FP32.
+#include <ampscope/sim/base/ranks.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/tools/amp-train/report.h>
 #include <ampscope/tools/chart/terminal.h>
@@ -87,24 +88,24 @@ int evaluate(const TrainToolOptions& options) {
     return 0;
 }
 
-int run(const TrainToolOptions& options) {
-    for (const std::string& line : options.notes) complain("warning: " + line);
-    if (!options.evaluate.empty()) return as_asked([&] { return evaluate(options); });
+/// Trains and reports. `quiet`: of several ranks only the first prints and writes.
+int train(const TrainToolOptions& options, bool quiet) {
     const Dataset data = as_asked([&] { return dataset_of(options, options.runs.front()); });
-    if (options.explain || options.memory) return as_asked([&] { return explain(options, data); });
     Experiment experiment =
         as_asked([&] { return Experiment(options.runs, data, options.experiment, origin_of("amp-train")); });
-    for (const std::string& warning : experiment.warnings()) complain("warning: " + warning);
+    for (const std::string& warning : experiment.warnings())
+        if (!quiet) complain("warning: " + warning);
     const TrainOptions& o = options.runs.front();
     ProgressLine progress(experiment.steps());
     const std::int64_t examples = o.batch * o.micro_batches * o.replicas;
     const bool tokens = data.vocabulary > 0;
     while (!experiment.finished()) {
         experiment.step();
-        progress.show(experiment, options.experiment.steps, tokens ? examples * element_count(data.input) : examples,
+        if (!quiet) progress.show(experiment, options.experiment.steps, tokens ? examples * element_count(data.input) : examples,
                       tokens ? "tokens" : "examples");
     }
     progress.end();
+    if (quiet) return 0;
     const std::vector<Outcome> outcomes = finish(experiment, options.experiment);
     if (!options.json.empty()) write_report(options.json, json_text(json_of(outcomes, data, options.experiment)));
     if (options.json != "-")
@@ -113,6 +114,37 @@ int run(const TrainToolOptions& options) {
                                                plural(static_cast<std::uint64_t>(options.experiment.steps), "step"),
                                                examples, o.seed)));
     return 0;
+}
+
+/// Trains with one replica on each of the ranks that mpirun or srun has started.
+int train_with_ranks(TrainToolOptions options) {
+    const std::unique_ptr<Ranks> ranks = join_ranks();
+    const bool first = ranks->rank() == 0;
+    try {
+        if (options.runs.front().replicas != ranks->size())
+            throw UsageError(fmt::format("started as {0} ranks: expected --replicas {0}, one on each, or --alone",
+                                         ranks->size()));
+        RankGroup group(*ranks);
+        options.experiment.group = &group;
+        options.experiment.group_records = !options.experiment.record.empty();
+        if (!first) options.experiment.record.clear();
+        return train(options, !first);
+    } catch (const UsageError& error) { // of all ranks alike
+        if (first) complain(error.what());
+        ranks->abort(2);
+    } catch (const std::exception& error) { // the others would wait for this rank
+        complain(error.what());
+        ranks->abort(1);
+    }
+}
+
+int run(const TrainToolOptions& options) {
+    const bool alone = options.alone || launched_ranks() == 1;
+    for (const std::string& line : options.notes) complain("warning: " + line);
+    if (!options.evaluate.empty()) return as_asked([&] { return evaluate(options); });
+    if (options.explain || options.memory)
+        return as_asked([&] { return explain(options, dataset_of(options, options.runs.front())); });
+    return alone ? train(options, false) : train_with_ranks(options);
 }
 
 } // namespace

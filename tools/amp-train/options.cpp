@@ -344,6 +344,9 @@ void add_output_options(CommandLine& app, Words& w, TrainToolOptions& options) {
     app.add_flag("--memory", options.memory, "Print the bytes that each run keeps; train nothing")->group(group);
     app.add_json(options.json, "Write the results ('-': standard output)")->group(group);
     app.add_threads(e.threads)->group(group);
+    app.add_flag("--alone", options.alone,
+                 "Train alone, though mpirun or srun has started this as one of several processes")
+        ->group(group);
     app.add_flag("--list", w.list, "Print the names of precisions, models, optimizers, loss scalers and accumulators")
         ->group(group);
 }

@@ -18,6 +18,7 @@ struct TrainToolOptions {
     Serving serving{};
     std::string json;               ///< output path of the report, or "-" for standard output
     std::vector<std::string> notes; ///< notes for the user on the options
+    bool alone = false;             ///< train alone, though this is one of several processes of MPI
 };
 
 /// Returns an exit code where the program ends here (--help, --version, --list); throws UsageError.
