@@ -1,6 +1,5 @@
 // Training with one replica on each of several ranks, here threads: every tensor has the bits that a process with all
 // replicas leaves, after every step.
-#include <ampscope/sim/train/data/digits.h>
 #include <ampscope/sim/train/trainer.h>
 
 #include "thread_ranks.h"
@@ -18,7 +17,8 @@ namespace {
 
 TrainOptions asked(const std::string& precision_name, int replicas, const AllReduceOptions& all_reduce) {
     TrainOptions o;
-    o.model = model("mlp");
+    o.model.name = "mlp";
+    o.model.width = 16;
     o.precision = precision(precision_name);
     o.batch = 4;
     o.replicas = replicas;
@@ -36,7 +36,7 @@ std::vector<std::uint32_t> bits_of(Trainer& trainer, const StepResult& result) {
         bits.push_back(static_cast<std::uint32_t>(b));
         bits.push_back(static_cast<std::uint32_t>(b >> 32));
     };
-    for (const double x : {result.loss, result.scale, result.gradient_norm, result.amax_weight, result.amax_activation})
+    for (const double x : {result.amax_activation, result.loss, result.scale, result.gradient_norm, result.amax_weight})
         add(x);
     for (const TensorId id : trainer.state_tensors())
         for (const float x : trainer.backend().read(id)) bits.push_back(std::bit_cast<std::uint32_t>(x));
@@ -55,7 +55,7 @@ std::vector<std::vector<std::uint32_t>> trained_alone(const TrainOptions& o, con
 
 /// The same of every rank.
 std::vector<std::vector<std::vector<std::uint32_t>>> trained_on_ranks(const TrainOptions& o, const Dataset& data,
-                                                                     int steps) {
+                                                                      int steps) {
     Post post(o.replicas);
     std::vector<std::vector<std::vector<std::uint32_t>>> all(static_cast<std::size_t>(o.replicas));
     {
@@ -86,10 +86,10 @@ TEST_CASE("ranks leave the bits of one process: every algorithm, division and fo
         for (std::size_t rank = 0; rank < got.size(); ++rank)
             for (std::size_t step = 0; step < want.size(); ++step) {
                 // The largest gradients of activations are those of the replica that ran last, on rank 0.
-                const auto from = rank == 0 ? 0 : 10;
+                const std::ptrdiff_t from = rank == 0 ? 0 : 2;
                 cases += want[step].size();
-                const bool equal = std::equal(want[step].begin() + from, want[step].end(), got[rank][step].begin() + from,
-                                              got[rank][step].end());
+                const bool equal = std::equal(want[step].begin() + from, want[step].end(),
+                                              got[rank][step].begin() + from, got[rank][step].end());
                 mismatches += equal ? 0 : 1;
                 CHECK_MESSAGE(equal, what, ", rank ", rank, ", step ", step);
             }
@@ -101,13 +101,13 @@ TEST_CASE("ranks leave the bits of one process: every algorithm, division and fo
                 const auto order = static_cast<AllReduceOrder>(row);
                 if (payload.blocks != nullptr && !row_of(order).takes_blocks) continue;
                 AllReduceOptions all{.order = order, .transport = payload.format, .blocks = payload.blocks};
-                compare(asked("fp32", replicas, all),
-                        fmt::format("{} {} {}", row_of(order).name, replicas, transport));
+                compare(asked("fp32", replicas, all), fmt::format("{} {} {}", row_of(order).name, replicas, transport));
             }
     for (const AllReduceDivision division : {AllReduceDivision::after, AllReduceDivision::nccl_avg})
         compare(asked("fp32", 3, {.division = division, .transport = format("bf16")}), "division");
-    for (const char* name : {"amp-fp16", "amp-bf16", "master-fp16", "pure-bf16", "pure-bf16-stochastic", "tf32",
-                             "fp8-delayed", "fp8-delayed,scaling-reduce=off", "fp8-current", "mxfp8", "nvfp4", "ms-amp"})
+    for (const char* name :
+         {"amp-fp16", "amp-bf16", "master-fp16", "pure-bf16", "pure-bf16-stochastic", "tf32", "fp8-delayed",
+          "fp8-delayed,scaling-reduce=off", "fp8-current", "mxfp8", "nvfp4", "ms-amp"})
         compare(asked(name, 3, {}), name);
     AllReduceOptions scaled{.transport = format("e4m3"), .scaled = true};
     compare(asked("ms-amp", 4, scaled), "ms-amp, scaled");

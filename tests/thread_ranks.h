@@ -17,7 +17,8 @@ namespace amp::test {
 /// Letter boxes of ranks that are threads.
 class Post {
   public:
-    explicit Post(int ranks) : boxes_(static_cast<std::size_t>(ranks)), sent_(static_cast<std::size_t>(ranks)),
+    explicit Post(int ranks)
+        : boxes_(static_cast<std::size_t>(ranks)), sent_(static_cast<std::size_t>(ranks)),
           last_(static_cast<std::size_t>(ranks)) {}
 
     void put(int from, int to, std::span<const std::byte> bytes) {

@@ -73,8 +73,7 @@ void RankGroup::end_replica(Backend& backend, const TrainingProgram& training) {
     if (!in_turn_) return;
     std::vector<float> state;
     for (const DelayedScale& d : training.delayed_scales)
-        for (const TensorId id : {d.scale, d.history})
-            std::ranges::copy(backend.read(id), std::back_inserter(state));
+        for (const TensorId id : {d.scale, d.history}) std::ranges::copy(backend.read(id), std::back_inserter(state));
     if (replica() + 1 < replicas()) ranks_.send(rank_of(replica() + 1), bytes_of(std::span<const float>(state)));
     // The last replica has the state that all go on from.
     state = values_of<float>(from_first(bytes_of(std::span<const float>(state))));

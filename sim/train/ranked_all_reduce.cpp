@@ -45,7 +45,8 @@ class Replica {
         for (int s = 0; s < schedule_.steps(); ++s) {
             if (s == schedule_.reducing_steps()) add_kept();
             const std::vector<Transfer> all = schedule_.step(s);
-            const auto sent = std::ranges::find(all, rank_, &Transfer::from), got = std::ranges::find(all, rank_, &Transfer::to);
+            const auto sent = std::ranges::find(all, rank_, &Transfer::from),
+                       got = std::ranges::find(all, rank_, &Transfer::to);
             Exchange e;
             std::vector<std::byte> bytes;
             if (sent != all.end()) {
@@ -65,7 +66,8 @@ class Replica {
   private:
     [[nodiscard]] std::span<float> chunk(int c) {
         const ElementRange range = schedule_.chunk(c, std::ssize(numbers_));
-        return std::span(numbers_).subspan(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.count()));
+        return std::span(numbers_).subspan(static_cast<std::size_t>(range.begin),
+                                           static_cast<std::size_t>(range.count()));
     }
     /// What this replica sends of a chunk. The owner of a sum reads what it sends of it, too.
     std::vector<float> sent_of(int c, bool storing) {
@@ -118,8 +120,8 @@ class Replica {
             for (const auto& [rank, numbers] : of) together.insert(together.end(), numbers.begin(), numbers.end());
             const std::span<float> own = chunk(c);
             for (std::size_t i = 0; i < own.size(); ++i)
-                own[i] = sum_at_once(how_.transport, how_.sum, together.data() + i, std::ssize(own),
-                                     schedule_.replicas());
+                own[i] =
+                    sum_at_once(how_.transport, how_.sum, together.data() + i, std::ssize(own), schedule_.replicas());
         }
         kept_.clear();
     }

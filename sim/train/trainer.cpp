@@ -31,8 +31,8 @@ Trainer::Trainer(const TrainOptions& options, const Dataset& data, int threads)
 Trainer::Trainer(const TrainOptions& options, const Dataset& data, int threads, RankGroup& group)
     : Trainer(options, data, threads) {
     if (group.replicas() != options.replicas)
-        throw std::invalid_argument(fmt::format("[train] {} replicas on {} ranks: expected as many", options.replicas,
-                                                group.replicas()));
+        throw std::invalid_argument(
+            fmt::format("[train] {} replicas on {} ranks: expected as many", options.replicas, group.replicas()));
     group_ = &group;
 }
 

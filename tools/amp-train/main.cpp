@@ -101,8 +101,9 @@ int train(const TrainToolOptions& options, bool quiet) {
     const bool tokens = data.vocabulary > 0;
     while (!experiment.finished()) {
         experiment.step();
-        if (!quiet) progress.show(experiment, options.experiment.steps, tokens ? examples * element_count(data.input) : examples,
-                      tokens ? "tokens" : "examples");
+        if (!quiet)
+            progress.show(experiment, options.experiment.steps,
+                          tokens ? examples * element_count(data.input) : examples, tokens ? "tokens" : "examples");
     }
     progress.end();
     if (quiet) return 0;
@@ -122,8 +123,8 @@ int train_with_ranks(TrainToolOptions options) {
     const bool first = ranks->rank() == 0;
     try {
         if (options.runs.front().replicas != ranks->size())
-            throw UsageError(fmt::format("started as {0} ranks: expected --replicas {0}, one on each, or --alone",
-                                         ranks->size()));
+            throw UsageError(
+                fmt::format("started as {0} ranks: expected --replicas {0}, one on each, or --alone", ranks->size()));
         RankGroup group(*ranks);
         options.experiment.group = &group;
         options.experiment.group_records = !options.experiment.record.empty();
