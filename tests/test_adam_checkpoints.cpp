@@ -167,8 +167,21 @@ TEST_CASE("a learning rate that is a tensor is a setting, and no weight") {
     CHECK(f.tensors[0].settings.eps == 0.125);
     CHECK(f.total.updated == 1);
     CHECK(f.warnings.empty());
-    for (const RecordedTensor& t : find_tensors({scratch.folder()}).tensors)
+    for (const RecordedTensor& t : find_tensors({scratch / "c.safetensors"}).tensors)
         CHECK(t.kind == (t.entry.name == "model.w" ? TensorKind::weight : TensorKind::state));
+}
+
+TEST_CASE("parameters whose group or learning rate a checkpoint does not say") {
+    const Scratch scratch;
+    save(scratch / "c.safetensors",
+         state_of("w", 2, 4) + state_of("u", 3, 4) + state_of("x", 4, 4) +
+             NamedValues{{"optim.param_groups.w.lr", {0.25F}}, {"optim.param_groups.u.eps", {0.125F}}});
+    const AdamFindings f = adam_findings(scratch / "c.safetensors", asked());
+    CHECK(warns(f, "does not say all settings of 2 tensors"));
+    REQUIRE(f.tensors.size() == 3); // by name: u, w, x
+    CHECK(f.tensors[0].settings.eps == 0.125);
+    CHECK(f.tensors[1].settings.learning_rate == 0.25);
+    CHECK(f.tensors[2].settings.learning_rate == 1e-3);
 }
 
 TEST_CASE("the state of an optimizer without m and v") {

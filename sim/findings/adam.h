@@ -96,8 +96,8 @@ struct AdamFindings {
 /// step and parameter group. `path` is a run folder (with run.json, and perhaps state/, which makes the state known
 /// exactly), a folder that holds one, a file or folder of gradients, or a checkpoint with the optimizer's state, in one
 /// file or many: its examined step is the last that was made before it. Of several checkpoints it is the last one, by
-/// the numbers that end their names, or the last one up to AdamOptions::step. Steps that metrics.jsonl calls skipped are
-/// no updates. Progress is reported in elements.
+/// the numbers that end their names, or the last one up to AdamOptions::step. Steps that metrics.jsonl calls skipped
+/// are no updates. Progress is reported in elements.
 ///
 /// Throws FileError, or RecordingError with a line for each file, if no tensor can be read or selected, if the path
 /// holds several runs, which have nothing to do with each other, or several checkpoints that no step tells apart, if

@@ -183,9 +183,18 @@ std::map<std::string, std::string> read_groups(Optimizer& optimizer, const std::
         warnings.push_back(fmt::format("{}; the optimizer's settings are not known", error.what()));
     }
     auto groups = groups_of(optimizer);
+    const auto lacks_rate = [&](const auto& state) {
+        const auto group = groups.find(state.first);
+        return group == groups.end() || !real_in(optimizer.values, group->second + "lr");
+    };
+    const auto lacking = static_cast<std::size_t>(std::ranges::count_if(optimizer.states, lacks_rate));
     if (groups.empty())
         warnings.push_back(file + ": does not say the optimizer's settings: they are taken to be the usual ones, "
                                   "or as --lr, --beta1, --beta2 and --at say");
+    else if (lacking > 0)
+        warnings.push_back(fmt::format("{}: does not say all settings of {}: those that are missing are taken to be "
+                                       "the usual ones, or as --lr, --beta1, --beta2 and --at say",
+                                       file, plural(lacking, "tensor")));
     bool largest = std::ranges::any_of(optimizer.states, [](const auto& item) { return item.second.has_v_max; });
     for (const auto& [parameter, group] : groups)
         largest = largest || real_in(optimizer.values, group + "amsgrad").value_or(0) != 0;
