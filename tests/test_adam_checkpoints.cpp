@@ -171,6 +171,13 @@ TEST_CASE("a learning rate that is a tensor is a setting, and no weight") {
         CHECK(t.kind == (t.entry.name == "model.w" ? TensorKind::weight : TensorKind::state));
 }
 
+TEST_CASE("settings outside their ranges are refused by the name of their file") {
+    const Scratch scratch;
+    save(scratch / "bad.safetensors", state_of("w", 2, 4) + NamedValues{{"optim.param_groups.w.lr", {-1}}});
+    CHECK_THROWS_WITH_AS(adam_findings(scratch / "bad.safetensors", asked()),
+                         doctest::Contains("bad.safetensors: w: [optimizer] "), FileError);
+}
+
 TEST_CASE("parameters whose group or learning rate a checkpoint does not say") {
     const Scratch scratch;
     save(scratch / "c.safetensors",

@@ -300,7 +300,11 @@ std::vector<CheckpointParameter> checkpoint_parameters(const std::vector<Recorde
             const auto group = found == groups.end() ? std::nullopt : std::optional(found->second);
             p.updates = updates_in(optimizer, own, group);
             p.settings = group ? settings_in(optimizer.values, *group, usual) : usual;
-            check(p.settings);
+            try {
+                check(p.settings);
+            } catch (const std::invalid_argument& error) {
+                throw FileError(optimizer.file, p.name + ": " + error.what());
+            }
             parameters.push_back(std::move(p));
         }
         if (!all_named)
