@@ -11,7 +11,6 @@
 #include <ampscope/sim/findings/detail/update_log.h>
 #include <ampscope/sim/findings/recorded_run.h>
 #include <ampscope/sim/findings/selection.h>
-#include <ampscope/sim/io/optimizer_state.h>
 #include <ampscope/sim/io/text_file.h>
 
 #include <fmt/format.h>
