@@ -86,7 +86,7 @@ void bind_adam(nb::module_& m) {
     nb::class_<AdamFindings>(m, "AdamFindings", "What a recording says of Adam: see ampscope.adam_findings().")
         .def_prop_ro("name", text_of(&AdamFindings::name), "The path as given.", InEnvironment())
         .def_prop_ro("basis", named(&AdamFindings::basis),
-                     "How the state before the step is known: recorded, contiguous, checkpoint, held or "
+                     "How the state before the step is known: recorded, contiguous, checkpoint, unnumbered, held or "
                      "stationary.",
                      InEnvironment())
         .def_prop_ro("is_exact", &AdamFindings::is_exact, "Whether the state before the step is known, not estimated.",
