@@ -216,8 +216,8 @@ TEST_CASE("bytes a replica sends in a step") {
     o.all_reduce.transport = format("bf16");
     o.shard.gather = payload_of("mxfp8");
     CHECK(sends(o)[0] == "h.0.weight.grad.mean: 1536 bytes a replica, in 3 messages"); // 3 chunks of 256, 2 bytes each
-    // Weights of 16 x 64 are cast whole: a chunk is four rows, with the scales and zero points of their blocks. Those of
-    // 10 x 16 have chunks of two and a half rows, which touch three. A bias is one row.
+    // Weights of 16 x 64 are cast whole: a chunk is four rows, with the scales and zero points of their blocks. A chunk
+    // of 10 x 16 is two and a half rows, and has elements of three. A bias is one row.
     struct Row {
         const char* gather;
         int first, bias, last;

@@ -72,7 +72,7 @@ inline constexpr auto all_reduce_order_names = names_in(all_reduce_rows);
 /// The names of the algorithms with that property, such as &AllReduceRow::scatters: "ring, tree".
 std::string names_of_orders(bool AllReduceRow::*property);
 
-/// Whether messages may be cast to these blocks. A message is one row of numbers, and its receiver knows no zero points.
+/// Whether messages may be cast to these blocks. A message is one row of numbers, and has no zero points.
 constexpr bool takes_messages(const BlockSpec& blocks) { return blocks.rows <= 1 && blocks.rule != ScaleRule::affine; }
 
 /// What the receiver of a message does with each chunk in it.
