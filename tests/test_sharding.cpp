@@ -237,6 +237,10 @@ TEST_CASE("bytes a replica sends in a step") {
         CHECK(all[7] == line("h.0.bias", row.bias));
         CHECK(all[10] == line("head.weight", row.last));
     }
+    o.replicas = 16; // six of them have no chunk of the ten last biases
+    o.shard.gather = payload_of("mxfp8");
+    CHECK(sends(o)[11] == "head.bias.gathered: 20 bytes a replica, in 15 messages");
+    o.replicas = 4;
     // FSDP gathers for forward and for backward of each micro-batch; others once a step.
     o.shard = {.sharding = Sharding::zero2};
     o.micro_batches = 4;
@@ -284,10 +288,16 @@ TEST_CASE("what sharding does not go with") {
     refused(o, "would end with different sums; those that take mxfp8: ring, tree");
     o.all_reduce = {.order = AllReduceOrder::exact, .blocks = &block_format("mxfp8")};
     refused(o, "a switch adds no blocks");
-    for (const char* blocks : {"fp8-128x128", "int8-affine-row"}) {
-        o.all_reduce = {.blocks = &block_format(blocks)};
-        refused(o, "a message is one row");
+    for (const BlockSpec& blocks : block_formats) {
+        CAPTURE(blocks.name);
+        o.all_reduce = {.blocks = &blocks};
+        if (takes_messages(blocks)) CHECK_NOTHROW(check(o.all_reduce));
+        else refused(o, "a message is one row");
     }
+    CHECK(takes_messages(block_format("nvfp4")));
+    CHECK(takes_messages(block_format("fp8-tensor")));
+    CHECK(!takes_messages(block_format("fp8-128x128")));
+    CHECK(!takes_messages(block_format("int8-affine-row")));
     o.all_reduce = {.scaled = true, .blocks = &block_format("mxfp8")};
     refused(o, "has scales of its own");
     o.all_reduce = {.division = AllReduceDivision::nccl_avg, .scaled = true};

@@ -186,7 +186,8 @@ double Payload::bytes(std::int64_t numbers) const {
 }
 
 double Payload::bytes(const ElementRange& part, const BlockGrid& grid) const {
-    if (blocks == nullptr || part.count() == 0) return bytes(part.count());
+    if (part.count() == 0) return 0;
+    if (blocks == nullptr) return bytes(part.count());
     const int zero_point = blocks->rule == ScaleRule::affine ? blocks->element.bits() : 0,
               upper = has_upper_scales(blocks->rule) ? 32 : 0;
     const auto scales = static_cast<double>(grid.with_elements(part.begin, part.end));

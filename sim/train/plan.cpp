@@ -75,10 +75,8 @@ std::string sends_of(const TrainingProgram& t, const Op& op) {
                                     r->gathers ? schedule.steps() : schedule.reducing_steps()));
     }
     const std::vector<TensorId> in = inputs_of(op), out = outputs_of(op);
-    for (const ParameterTensors& q : t.parameters) {
-        if (!q.master || in.front() != q.master || out.front() != q.gathered) continue;
-        return described(traffic_of_gathers(t, q));
-    }
+    for (const ParameterTensors& q : t.parameters)
+        if (q.master && in.front() == q.master && out.front() == q.gathered) return described(traffic_of_gathers(t, q));
     return "";
 }
 
