@@ -17,8 +17,8 @@ namespace {
 
 using Gradients = std::vector<std::vector<float>>;
 
-/// Writes one file of gradients: those of a.grad, which are the first so many, and of b.grad. The loss scale is still in
-/// them.
+/// Writes a file of two tensors: a.grad has the first so many of the values, b.grad the others. They still contain the
+/// loss scale.
 void record_gradients(const fs::path& file, const std::vector<float>& values, std::size_t first = 13,
                       const char* scale = "1") {
     const auto tensor = [&](const char* name, std::size_t count) {
