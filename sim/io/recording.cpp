@@ -286,6 +286,7 @@ class Finder {
     /// Lists a repeated tensor once, from a file that states its loss scale if there is one (.npy and .npz cannot state
     /// it). The same bytes under two stated scales count as two tensors.
     void add_tensor(const TensorFile& file, RecordedTensor tensor, bool states_scale) {
+        if (find_.repeats) return result_.tensors.push_back(std::move(tensor));
         const Key key{tensor.entry.name, tensor.step, tensor.entry.bytes};
         for (auto [it, end] = seen_.equal_range(key); it != end; ++it) {
             Seen& seen = it->second;
