@@ -124,8 +124,8 @@ struct FindOptions {
 /// says step, kind, layer and rank, and a tensor is named "rank_0.LAYER_TENSOR.high_precision" (dump_path.h).
 /// Tensors of the same name, step and bytes are listed once, with a warning, from a file that states the scale if there
 /// is one, unless find.repeats; under two different stated scales both are listed, and so are single numbers of an
-/// optimizer's state, such as its steps, which many checkpoints have in common. Files that cannot be read become errors;
-/// the rest is still listed.
+/// optimizer's state, such as its steps, which many checkpoints have in common. Files that cannot be read become
+/// errors; the rest is still listed.
 Recording find_tensors(const std::vector<std::filesystem::path>& paths, const OpenOptions& options = {},
                        const FindOptions& find = {});
 
