@@ -108,6 +108,8 @@ void bind_adam(nb::module_& m) {
                      InEnvironment())
         .def_prop_ro("advice", text_of(&AdamFindings::advice), "Which eps and formats to use, in sentences.",
                      InEnvironment())
+        .def_prop_ro("unmatched", text_of(&AdamFindings::unmatched),
+                     "The parameters of a checkpoint that has weights, but none known to be theirs.", InEnvironment())
         .def_prop_ro("warnings", text_of(&AdamFindings::warnings), InEnvironment())
         .def_prop_ro("errors", text_of(&AdamFindings::errors), InEnvironment());
     m.def("amp_adam", &amp_adam, nb::arg("words"), InEnvironment());
