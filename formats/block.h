@@ -65,6 +65,21 @@ struct BlockGrid {
     [[nodiscard]] constexpr std::int64_t of(std::int64_t element) const {
         return at(element / columns, element % columns);
     }
+    /// The number of blocks that hold an element with an index of [begin, end).
+    [[nodiscard]] constexpr std::int64_t with_elements(std::int64_t begin, std::int64_t end) const {
+        std::int64_t count = 0;
+        while (begin < end) { // in each line of blocks
+            const std::int64_t next = std::min(end, (begin / columns / height + 1) * height * columns), last = next - 1,
+                               first_block = begin % columns / width, last_block = last % columns / width,
+                               rows = last / columns - begin / columns + 1;
+            // Of two rows the first goes on to the right end, the second begins at the left one.
+            count += rows == 1   ? last_block - first_block + 1
+                     : rows == 2 ? std::min(across, across - first_block + last_block + 1)
+                                 : across;
+            begin = next;
+        }
+        return count;
+    }
 };
 
 /// How a tensor is scaled: in blocks of rows x columns; 0 stands for the whole height or width of the tensor.

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <fmt/format.h>
 
+#include <sys/resource.h>
+
 using namespace amp;
 using namespace amp::test;
 
@@ -196,6 +198,18 @@ TEST_CASE("shards that an index names are read once, through it") {
     CHECK(find_tensors({index}).errors.size() == 1);
 }
 
+TEST_CASE("a tensor without elements, each of which would be less than a byte, in two indices of one file") {
+    const Scratch scratch;
+    const std::string header = R"({"e":{"dtype":"F4","shape":[0],"data_offsets":[0,0]}})";
+    write_file(scratch / "e.safetensors", little_endian(header.size(), 8) + header);
+    for (const std::string index : {"a", "b"})
+        write_file(scratch / (index + ".safetensors.index.json"), R"({"weight_map":{"e":"e.safetensors"}})");
+    const Recording found = find_tensors({scratch.folder()});
+    CHECK(found.errors.empty());
+    REQUIRE(found.tensors.size() == 1);
+    CHECK(tensor_bytes(*open_tensor_file(found.tensors[0].file), 0).empty());
+}
+
 TEST_CASE("shards in safetensors must be the whole of a tensor") {
     const Scratch scratch;
     const auto shard = [&](int rank, const std::string& offsets, const std::vector<std::uint64_t>& shape,
@@ -275,6 +289,29 @@ TEST_CASE("places that .metadata has and the files have not") {
     CHECK(says(error(compressed), "is stored through the extension 'stream.zstd', which is not read"));
     fs::create_directory(made.folder() / "__1_0.distcp");
     CHECK_FALSE(error(shard("__1_0.distcp", 0, length)).empty());
+}
+
+TEST_CASE("more columns of a tensor than files may be open: the message says what to do") {
+    constexpr int columns = 100;
+    Handmade made(columns);
+    std::vector<HandmadeShard> shards;
+    for (int i = 0; i < columns; ++i)
+        shards.push_back({.offsets = {0, 3 * i}, .sizes = {2, 3}, .begin = i * made.length(), .length = made.length()});
+    const TensorFile& file = made.open({2, std::int64_t{3} * columns}, shards);
+    rlimit usual{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &usual) == 0);
+    rlimit few = usual;
+    few.rlim_cur = 64;
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    std::string error;
+    try {
+        tensor_bytes(file, 0, 24); // less than a row at a time, so that all shards are needed for the first row
+    } catch (const FileError& refused) {
+        error = refused.what();
+    }
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &usual) == 0);
+    CHECK(says(error, "raise the limit with ulimit -n"));
+    CHECK(tensor_bytes(file, 0, 24).size() == 24 * columns);
 }
 
 TEST_CASE("a .metadata that is no checkpoint's, or wants code to run") {

@@ -5,7 +5,7 @@
 
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/backend/cpu/cpu.h>
-#include <ampscope/sim/program/collective.h>
+#include <ampscope/sim/program/training_program.h>
 
 #include <doctest/doctest.h>
 
@@ -321,6 +321,7 @@ TEST_CASE("what replicas send") {
         const Schedule s(order, replicas);
         return traffic_of(s, payload, elements, 0, s.steps());
     };
+    CHECK(mxfp8.bytes(0) == 0);
     CHECK(mxfp8.bytes(64) == 66);
     CHECK(mxfp8.bytes(65) == 68);
     CHECK(payload_of("nvfp4").bytes(48) == 24 + 3 + 4);
@@ -346,6 +347,19 @@ TEST_CASE("what replicas send") {
     // Of five replicas, 1 and 0 are paired: 1 sends a half, a quarter, both again, and the whole back.
     CHECK(sends(AllReduceOrder::halving_doubling, 5, fp32, 400).bytes == 1600 * (0.5 + 0.25 + 0.25 + 0.5 + 1));
     CHECK_THROWS_AS(Schedule(AllReduceOrder::ring, 0), std::invalid_argument);
+}
+
+TEST_CASE("what a row means can be read without the row above it") {
+    const auto readable = [](const auto& rows) {
+        for (const auto& row : rows) {
+            CAPTURE(row.name);
+            for (const char* word : {"the same", "and ", "that "}) CHECK(!row.meaning.starts_with(word));
+            CHECK(!row.source.empty());
+        }
+    };
+    readable(all_reduce_rows);
+    readable(all_reduce_divisions);
+    readable(shardings);
 }
 
 TEST_CASE("each replica's gradient counts once in each chunk") {

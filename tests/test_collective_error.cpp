@@ -17,6 +17,20 @@ namespace {
 
 using Gradients = std::vector<std::vector<float>>;
 
+/// Writes a file of two tensors: a.grad has the first so many of the values, b.grad the others. They still contain the
+/// loss scale.
+void record_gradients(const fs::path& file, const std::vector<float>& values, std::size_t first = 13,
+                      const char* scale = "1") {
+    const auto tensor = [&](const char* name, std::size_t count) {
+        return TensorEntry{.name = name, .dtype = DType::f32, .shape = {count}};
+    };
+    fs::create_directories(file.parent_path());
+    TensorWriter writer = create_tensor_file(file, {tensor("a.grad", first), tensor("b.grad", values.size() - first)},
+                                             {{"loss_scale", scale}});
+    writer.append(std::as_bytes(std::span(values)));
+    writer.commit();
+}
+
 /// A signal, and noise of each replica that is so many times as large.
 Gradients gradients(std::size_t replicas, std::size_t elements, float noise) {
     std::mt19937 random(5);
@@ -93,21 +107,11 @@ TEST_CASE("sums of more than 256 terms begin to stand still in BF16, those of a 
 
 TEST_CASE("each recorded step is a replica") {
     const Scratch scratch;
-    fs::create_directory(scratch / "all");
     const Gradients all = gradients(6, 40, 1);
-    const auto record = [&](const char* file, const std::vector<float>& values, std::size_t first, const char* scale) {
-        const auto half = [&](const char* name, std::size_t count) {
-            return TensorEntry{.name = name, .dtype = DType::f32, .shape = {count}};
-        };
-        TensorWriter writer = create_tensor_file(
-            scratch / "all" / file, {half("a.grad", first), half("b.grad", 40 - first)}, {{"loss_scale", scale}});
-        writer.append(std::as_bytes(std::span(values)));
-        writer.commit();
-    };
     for (std::size_t i = 0; i < all.size(); ++i) {
         std::vector<float> scaled = all[i];
         for (float& x : scaled) x *= 1024;
-        record(fmt::format("step_{}.safetensors", i).c_str(), scaled, 13, "1024");
+        record_gradients(scratch / "all" / fmt::format("step_{}.safetensors", i), scaled, 13, "1024");
     }
     const CollectiveErrorOptions options{usual_all_reduces(), 1};
     const CollectiveErrorFindings found = recorded_collective_errors({scratch / "all"}, options),
@@ -115,10 +119,61 @@ TEST_CASE("each recorded step is a replica") {
     CHECK(found.steps == 6);
     CHECK(found.tensors == 2);
     for (std::size_t row = 0; row < want.rows.size(); ++row) CHECK(found.rows[row].errors == want.rows[row].errors);
-    record("step_9.safetensors", all[0], 14, "1");
-    CHECK_THROWS_WITH_AS(recorded_collective_errors({scratch / "all"}, options),
-                         "step 9 does not have the tensors of step 0: a.grad", std::invalid_argument);
+    record_gradients(scratch / "all" / "step_9.safetensors", all[0], 14);
+    const std::string folder = (scratch / "all").string(),
+                      other =
+                          fmt::format("step 9 of {} does not have the tensors of step 0 of {}: a.grad", folder, folder);
+    CHECK_THROWS_WITH_AS(recorded_collective_errors({scratch / "all"}, options), other.c_str(), std::invalid_argument);
     CHECK_THROWS_WITH_AS(recorded_collective_errors({scratch / "all" / "step_0.safetensors"}, options),
                          doctest::Contains("at least two steps"), std::invalid_argument);
     CHECK_THROWS_AS(recorded_collective_errors({scratch / "none"}, options), RecordingError);
+}
+
+TEST_CASE("each step of each run is a replica, wherever the runs lie") {
+    const Scratch scratch;
+    const fs::path folders[] = {scratch / "with_run" / "a", scratch / "with_run" / "b", scratch / "plain" / "a",
+                                scratch / "plain" / "b"};
+    Gradients all = gradients(6, 40, 1);
+    for (std::vector<float>& replica : all) std::fill_n(replica.begin(), 13, 0.0F); // a.grad is equal in all of them
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const std::string file = fmt::format("step_{}.safetensors", i % 3);
+        record_gradients(folders[i / 3] / "gradients" / file, all[i]);
+        record_gradients(folders[2 + i / 3] / file, all[i]);
+    }
+    for (const fs::path& run : {folders[0], folders[1]}) write_file(run / "run.json", R"({"optimizer": {"lr": 0}})");
+    const CollectiveErrorOptions options{usual_all_reduces(), 1};
+    const CollectiveErrorFindings want = collective_errors(all, options);
+    using Paths = std::vector<fs::path>;
+    for (const Paths& paths :
+         {Paths{folders[0], folders[1]}, Paths{folders[1], folders[0]}, Paths{scratch / "with_run"},
+          Paths{folders[2], folders[3]}, Paths{folders[2], folders[2], folders[3]}}) {
+        CAPTURE(paths[0].string());
+        const CollectiveErrorFindings found = recorded_collective_errors(paths, options);
+        CHECK(found.steps == 6);
+        CHECK(found.warnings.empty());
+        for (std::size_t row = 0; row < want.rows.size(); ++row) CHECK(found.rows[row].errors == want.rows[row].errors);
+    }
+    // Without run.json nothing tells the replicas in one folder apart.
+    CHECK_THROWS_WITH_AS(recorded_collective_errors({scratch / "plain"}, options),
+                         doctest::Contains("name the folder of each replica"), std::invalid_argument);
+    fs::copy(folders[0], scratch / "copy", fs::copy_options::recursive);
+    CHECK_THROWS_WITH_AS(recorded_collective_errors({folders[0], scratch / "copy"}, options),
+                         doctest::Contains("a copy would count as one more replica"), std::invalid_argument);
+}
+
+TEST_CASE("a run whose weights move is named") {
+    const Scratch scratch;
+    const Gradients all = gradients(4, 40, 1);
+    for (std::size_t i = 0; i < all.size(); ++i)
+        record_gradients(scratch / "run" / "gradients" / fmt::format("step_{}.safetensors", i), all[i]);
+    const CollectiveErrorOptions options{{AllReduceOptions{}}, 1};
+    const auto warnings = [&](const char* configuration) {
+        write_file(scratch / "run" / "run.json", configuration);
+        return recorded_collective_errors({scratch / "run"}, options).warnings;
+    };
+    CHECK(warnings(R"({"optimizer": {"lr": 0}})").empty());
+    CHECK(warnings(R"({})").empty()); // it is not known
+    const std::vector<std::string> moving = warnings(R"({"optimizer": {"lr": 0.001}})");
+    REQUIRE(moving.size() == 1);
+    CHECK(moving[0].starts_with((scratch / "run").string() + ": its learning rate is 0.001"));
 }

@@ -104,7 +104,8 @@ TEST_CASE("a merge of all shards has the bytes of one run, also beside a file th
             const HistogramOptions options = asked(rounding);
             const std::string whole = json_of(histogram_findings({recorded.folder}, options), options);
             CHECK((whole.find("step_3") != std::string::npos) == broken);
-            for (const std::uint64_t of : {1U, 2U, 3U, 7U, 40U}) {
+            const bool all = rounding == Rounding::nearest_even && !broken; // the other cases are slow
+            for (const std::uint64_t of : all ? std::vector{1U, 2U, 3U, 7U, 40U} : std::vector{3U}) {
                 const std::vector<fs::path> reports = reports_of(recorded, options, all_of(of), of);
                 const HistogramFindings merged = merged_histogram_findings(reports, options);
                 CAPTURE(of);
@@ -182,7 +183,7 @@ TEST_CASE("a file that breaks while shards are counted is counted nowhere, as in
     write_file(recorded.folder / "step_4.npz", archive);
     const HistogramFindings once = histogram_findings({recorded.folder}, options);
     REQUIRE(once.errors.size() == 1);
-    for (const std::uint64_t of : {2U, 40U}) {
+    for (const std::uint64_t of : {2U, 7U}) {
         const std::vector<fs::path> reports = reports_of(recorded, options, all_of(of), of);
         CHECK(json_of(merged_histogram_findings(reports, options), options) == json_of(once, options));
     }

@@ -10,7 +10,9 @@
 
 #include <doctest/doctest.h>
 
+#include <set>
 #include <span>
+#include <utility>
 
 using namespace amp;
 using namespace amp::test;
@@ -173,11 +175,14 @@ TEST_CASE("bytes a replica keeps and sends") {
           Row{Sharding::zero2, "", "fp32", 4 * all + 12 * share}, Row{Sharding::fsdp, "", "fp32", 16 * share},
           Row{Sharding::zero1, "bf16", "fp32", 2 * all + 4 * share + 4 * all + 8 * share},
           Row{Sharding::zero2, "bf16", "fp32", 2 * all + 16 * share},
-          Row{Sharding::fsdp, "bf16", "fp32", 2 * share + 16 * share},
+          Row{Sharding::fsdp, "bf16", "fp32", 16 * share}, // what is gathered for a use is not kept
+          Row{Sharding::fsdp, "fp8-row", "fp32", 16 * share},
           Row{Sharding::zero2, "e4m3", "amp-bf16", all + 2 * all + 16 * share},
           Row{Sharding::zero2, "bf16", "amp-bf16", 2 * all + 16 * share}, // what is gathered needs no cast
           // a scale for each row of 64, 16, 16, and each bias: 2 * 16, 16, 10, 3
-          Row{Sharding::zero2, "mxfp8", "fp32", all + 2 * 16 + 16 + 10 + 3 + 16 * share}}) {
+          Row{Sharding::zero2, "mxfp8", "fp32", all + 2 * 16 + 16 + 10 + 3 + 16 * share},
+          Row{Sharding::zero2, "fp8-row", "fp32", all + 4 * (16 + 16 + 10 + 3) + 16 * share},
+          Row{Sharding::zero2, "int8-affine-row", "fp32", all + (4 + 1) * (16 + 16 + 10 + 3) + 16 * share}}) {
         CAPTURE(row.gather);
         CAPTURE(row_of(row.sharding).name);
         TrainOptions o = options(4, row.sharding);
@@ -186,15 +191,81 @@ TEST_CASE("bytes a replica keeps and sends") {
         const MemoryAccount memory = memory_of(build_training_program(o, data));
         CHECK(memory.bytes_per_parameter() * static_cast<double>(memory.parameters) == doctest::Approx(row.bytes));
     }
+    // Gradients of micro-batches are added up whole.
+    for (const auto& row :
+         {std::pair{Sharding::zero2, 8 * all + 8 * share}, std::pair{Sharding::fsdp, 4 * all + 12 * share}}) {
+        CAPTURE(row_of(row.first).name);
+        TrainOptions o = options(4, row.first);
+        o.micro_batches = 4;
+        const MemoryAccount memory = memory_of(build_training_program(o, data));
+        CHECK(memory.bytes_per_parameter() * static_cast<double>(memory.parameters) == doctest::Approx(row.second));
+        CHECK(memory.bytes_with_computed_gradients() == doctest::Approx(memory.bytes_per_parameter()));
+    }
+}
+
+TEST_CASE("bytes a replica sends in a step") {
+    const Dataset data = digits_data();
+    const auto sends = [&](const TrainOptions& o) {
+        std::vector<std::string> all;
+        for (const PlannedOp& op : plan_of(build_training_program(o, data)))
+            if (!op.sends.empty()) all.push_back(op.output + ": " + op.sends);
+        REQUIRE(all.size() == 12);
+        return all;
+    };
     TrainOptions o = options(4, Sharding::zero1);
     o.all_reduce.transport = format("bf16");
     o.shard.gather = payload_of("mxfp8");
-    std::vector<std::string> sends;
-    for (const PlannedOp& op : plan_of(build_training_program(o, data)))
-        if (!op.sends.empty()) sends.push_back(op.output + ": " + op.sends);
-    REQUIRE(sends.size() == 12);
-    CHECK(sends[0] == "h.0.weight.grad.mean: 1536 bytes a replica, in 3 messages"); // 3 chunks of 256, 2 bytes each
-    CHECK(sends[6] == "h.0.weight.gathered: 792 bytes a replica, in 3 messages");   // and 8 scales
+    CHECK(sends(o)[0] == "h.0.weight.grad.mean: 1536 bytes a replica, in 3 messages"); // 3 chunks of 256, 2 bytes each
+    // Weights of 16 x 64 are cast whole: a chunk is four rows, with the scales and zero points of their blocks. A chunk
+    // of 10 x 16 is two and a half rows, and has elements of three. A bias is one row.
+    struct Row {
+        const char* gather;
+        int first, bias, last;
+    };
+    for (const Row& row : {Row{"mxfp8", 256 + 8, 4 + 1, 40 + 3}, Row{"fp8-row", 256 + 4 * 4, 4 + 4, 40 + 3 * 4},
+                           Row{"fp8-tensor", 256 + 4, 4 + 4, 40 + 4}, Row{"fp8-128x128", 256 + 4, 4 + 4, 40 + 4},
+                           Row{"int8-affine-row", 256 + 4 * 5, 4 + 5, 40 + 3 * 5},
+                           Row{"int4-affine-1x128", 128 + 18, 2 + 5, 20 + 14}, // 4.5 bytes a block, rounded up
+                           Row{"nvfp4", 128 + 16 + 4, 2 + 1 + 4, 20 + 3 + 4}}) {
+        CAPTURE(row.gather);
+        o.shard.gather = payload_of(row.gather);
+        const std::vector<std::string> all = sends(o);
+        const auto line = [](const char* name, int bytes) {
+            return fmt::format("{}.gathered: {} bytes a replica, in 3 messages", name, 3 * bytes);
+        };
+        CHECK(all[6] == line("h.0.weight", row.first));
+        CHECK(all[7] == line("h.0.bias", row.bias));
+        CHECK(all[10] == line("head.weight", row.last));
+    }
+    o.replicas = 16; // six of them have no chunk of the ten last biases
+    o.shard.gather = payload_of("mxfp8");
+    CHECK(sends(o)[11] == "head.bias.gathered: 20 bytes a replica, in 15 messages");
+    o.replicas = 4;
+    // FSDP gathers for forward and for backward of each micro-batch; others once a step.
+    o.shard = {.sharding = Sharding::zero2};
+    o.micro_batches = 4;
+    CHECK(sends(o)[6] == "h.0.weight: 3072 bytes a replica, in 3 messages");
+    o.shard.sharding = Sharding::fsdp;
+    CHECK(sends(o)[0] == "h.0.weight.grad.mean: 1536 bytes a replica, in 3 messages");
+    CHECK(sends(o)[6] == "h.0.weight: 24576 bytes a replica, in 24 messages");
+    o.micro_batches = 1;
+    CHECK(sends(o)[6] == "h.0.weight: 6144 bytes a replica, in 6 messages");
+}
+
+TEST_CASE("the blocks that hold a range of elements, by looking at each") {
+    for (const std::int64_t rows : {1, 2, 5})
+        for (const std::int64_t columns : {1, 3, 8})
+            for (const std::int64_t height : {0, 1, 2, 4})
+                for (const std::int64_t width : {0, 1, 3, 5}) {
+                    const BlockGrid grid = BlockScaling{.rows = height, .columns = width}.grid(rows, columns);
+                    for (std::int64_t begin = 0; begin <= rows * columns; ++begin) {
+                        std::set<std::int64_t> blocks;
+                        for (std::int64_t end = begin; end <= rows * columns; ++end) {
+                            if (end > begin) blocks.insert(grid.of(end - 1));
+                            CHECK(grid.with_elements(begin, end) == std::ssize(blocks));
+                        }
+                    }
+                }
 }
 
 TEST_CASE("what sharding does not go with") {
@@ -217,12 +288,20 @@ TEST_CASE("what sharding does not go with") {
     refused(o, "would end with different sums; those that take mxfp8: ring, tree");
     o.all_reduce = {.order = AllReduceOrder::exact, .blocks = &block_format("mxfp8")};
     refused(o, "a switch adds no blocks");
-    for (const char* blocks : {"fp8-128x128", "int8-affine-row"}) {
-        o.all_reduce = {.blocks = &block_format(blocks)};
-        refused(o, "a message is one row");
+    for (const BlockSpec& blocks : block_formats) {
+        CAPTURE(blocks.name);
+        o.all_reduce = {.blocks = &blocks};
+        if (takes_messages(blocks)) CHECK_NOTHROW(check(o.all_reduce));
+        else refused(o, "a message is one row");
     }
+    CHECK(takes_messages(block_format("nvfp4")));
+    CHECK(takes_messages(block_format("fp8-tensor")));
+    CHECK(!takes_messages(block_format("fp8-128x128")));
+    CHECK(!takes_messages(block_format("int8-affine-row")));
     o.all_reduce = {.scaled = true, .blocks = &block_format("mxfp8")};
     refused(o, "has scales of its own");
     o.all_reduce = {.division = AllReduceDivision::nccl_avg, .scaled = true};
-    refused(o, "has a factor of its own");
+    refused(o, "has a factor of its own that divides: nccl-avg does not go with it");
+    o.all_reduce.division = AllReduceDivision::after;
+    refused(o, "has a factor of its own that divides: after does not go with it");
 }

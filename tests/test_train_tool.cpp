@@ -352,6 +352,10 @@ TEST_CASE("an option that can have no effect, or no sense, is wrong usage") {
     CHECK(lines_of(o.err) == std::vector{begin + "--momentum has no effect: it is for --optimizer sgd",
                                          begin + "--init-scale has no effect: it is for a precision with a loss scaler",
                                          begin + "--autocast-off has no effect: it is for a precision with autocast"});
+    // One replica alone sends nothing and keeps everything, but it may compute with weights in another format.
+    const std::string alone = "--model mlp --precision fp32 --memory --shard zero1";
+    CHECK(train(alone).err == begin + "--shard has no effect: it is for --replicas above 1, or --gather-format\n");
+    CHECK(train(alone + " --gather-format bf16").err.empty());
 }
 
 TEST_CASE("an existing run is not overwritten, a full disk loses nothing, a resumed run must be the same one") {

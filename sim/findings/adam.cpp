@@ -11,7 +11,6 @@
 #include <ampscope/sim/findings/detail/update_log.h>
 #include <ampscope/sim/findings/recorded_run.h>
 #include <ampscope/sim/findings/selection.h>
-#include <ampscope/sim/io/optimizer_state.h>
 #include <ampscope/sim/io/text_file.h>
 
 #include <fmt/format.h>
@@ -99,19 +98,22 @@ class Collector {
         return std::move(findings_);
     }
 
-    /// The selected parameters of the checkpoint with the last step, if there is one.
+    /// The selected parameters of the examined checkpoint; empty if there is none.
     std::vector<CheckpointParameter> parameters_in(const Recording& recording) {
-        std::optional<std::int64_t> last;
-        for (const RecordedTensor& t : recording.tensors)
-            if (state_name(t.entry.name) && t.step && (!options_.step || *t.step <= *options_.step))
-                last = std::max(last.value_or(*t.step), *t.step);
-        std::vector<RecordedTensor> tensors = recording.tensors;
-        std::erase_if(tensors, [&](const RecordedTensor& t) { return last && t.step != last; });
+        const std::vector<RecordedTensor> tensors =
+            detail::examined_checkpoint(path_, recording.tensors, options_.step);
+        if (tensors.empty()) return {};
         auto parameters = detail::checkpoint_parameters(
             tensors, open_, options_.optimizer.value_or(optimizer("adamw").options), findings_.warnings);
+        const bool has_moments = !parameters.empty();
         std::erase_if(parameters, [&](const CheckpointParameter& p) { return !matches(options_.tensor, p.name); });
         for (CheckpointParameter& p : parameters) p.settings = detail::overridden(p.settings, options_);
-        return parameters;
+        if (!parameters.empty() || detail::has_gradients(recording.tensors, options_.step)) return parameters;
+        if (!findings_.errors.empty()) throw RecordingError(findings_.errors);
+        throw FileError(path_, has_moments
+                                   ? "holds no parameter's state that the options select"
+                                   : "holds the state of an optimizer, but not Adam's m and v (exp_avg, exp_avg_sq): "
+                                     "SGD and Lion, say, have no v");
     }
 
     AdamFindings run_checkpoint(const std::vector<CheckpointParameter>& parameters, const Watch& watch) {
@@ -120,6 +122,7 @@ class Collector {
         std::vector<std::pair<OptimizerOptions, std::uint64_t>> settings;
         for (const CheckpointParameter& p : parameters) {
             work += p.m.entry.count;
+            if (p.is_unmatched) findings_.unmatched.push_back(p.name);
             settings.emplace_back(p.settings, p.m.entry.count);
         }
         ask(settings);
@@ -132,11 +135,13 @@ class Collector {
                 add_error(findings_.errors, error);
             }
         }
-        if (without_step > 0)
+        if (without_step > 0) {
+            findings_.basis = AdamBasis::unnumbered;
             findings_.warnings.push_back(
                 fmt::format("{}: does not say how many steps {} made: so many that nothing is left of the bias "
                             "corrections, it is assumed",
                             findings_.name, plural(without_step, "tensor")));
+        }
         return advised();
     }
 
@@ -151,8 +156,9 @@ class Collector {
                           .v = place(p.v),
                           .first = many};
         if (p.weight) source.weight = place(*p.weight);
-        const float step = p.step && p.step->entry.count == 1 ? place(*p.step).read(open_, 0, 1).front() : 0;
-        if (step >= 1 && step < static_cast<float>(many)) {
+        double step = p.updates.value_or(0);
+        if (p.step && p.step->entry.count == 1) step = place(*p.step).read(open_, 0, 1).front();
+        if (step >= 1 && step < static_cast<double>(many)) {
             source.first = static_cast<std::int64_t>(step);
             findings_.step = std::max(findings_.step.value_or(0), source.first);
         } else {
@@ -312,7 +318,8 @@ class Collector {
 } // namespace
 
 std::string_view name_of(AdamBasis basis) {
-    constexpr std::array<std::string_view, 5> names = {"recorded", "contiguous", "checkpoint", "held", "stationary"};
+    constexpr std::array<std::string_view, 6> names = {"recorded",   "contiguous", "checkpoint",
+                                                       "unnumbered", "held",       "stationary"};
     return names[static_cast<std::size_t>(basis)];
 }
 

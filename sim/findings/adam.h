@@ -42,6 +42,7 @@ enum class AdamBasis : std::uint8_t {
     recorded,   ///< exactly: it was recorded
     contiguous, ///< exactly: every gradient from step 0 on was recorded
     checkpoint, ///< exactly: the examined step is the last one before a checkpoint, which has the state it left
+    unnumbered, ///< estimated: a checkpoint that does not say how many steps were made; many, it is assumed
     held,       ///< estimated: each gradient is assumed to stay until the next recorded one
     stationary  ///< estimated: there is one gradient, which is assumed for every step
 };
@@ -65,16 +66,20 @@ struct AdamFindings {
     /// The optimizer as the parameter group with most elements has it, sweep (eps descending) and formats (FP32 is the
     /// first state).
     AdamQuestion question;
-    std::vector<AdamTensor> tensors;  ///< one for each parameter, in the order of the recording
-    AdamEffects total;                ///< sum over all tensors
-    std::optional<double> muted_from; ///< the same over all tensors together
+    std::vector<std::string> unmatched; ///< parameters of a checkpoint that has weights, but none known to be theirs
+    std::vector<AdamTensor> tensors;    ///< one for each parameter, in the order of the recording
+    AdamEffects total;                  ///< sum over all tensors
+    std::optional<double> muted_from;   ///< the same over all tensors together
     Censoring censoring; ///< what the records of the examined gradients hide, and so who would be decided by eps
     std::string advice;  ///< sentences: which eps, state and weight formats to use; which tensors eps mutes
     std::vector<std::string> warnings;
     std::vector<std::string> errors; ///< files that cannot be read and were left out
 
     /// Whether the state before the step is known, not estimated.
-    [[nodiscard]] bool is_exact() const { return basis != AdamBasis::held && basis != AdamBasis::stationary; }
+    [[nodiscard]] bool is_exact() const { return basis < AdamBasis::unnumbered; }
+    /// Whether the counts of lost updates are known, too. A checkpoint has the weights after its last step, not those
+    /// before it: the step is made once more, from them, and what it loses is an estimate.
+    [[nodiscard]] bool is_lost_exact() const { return is_exact() && basis != AdamBasis::checkpoint; }
     /// `unknown` if what eps decides depends on gradients that were recorded as zero.
     [[nodiscard]] Known known() const;
     /// The settings that differ from tensor to tensor: their names, least and largest values.
@@ -90,11 +95,13 @@ struct AdamFindings {
 /// format do in that step. Each update has the learning rate, betas, eps and weight decay that were recorded for its
 /// step and parameter group. `path` is a run folder (with run.json, and perhaps state/, which makes the state known
 /// exactly), a folder that holds one, a file or folder of gradients, or a checkpoint with the optimizer's state, in one
-/// file or many: its examined step is the last that was made before it. Steps that metrics.jsonl calls skipped are no
-/// updates. Progress is reported in elements.
+/// file or many: its examined step is the last that was made before it. Of several checkpoints it is the last one, by
+/// the numbers that end their names, or the last one up to AdamOptions::step. Steps that metrics.jsonl calls skipped
+/// are no updates. Progress is reported in elements.
 ///
-/// Throws FileError, or RecordingError with a line for each file, if no tensor can be read or selected, or if the path
-/// holds several runs, which have nothing to do with each other;
+/// Throws FileError, or RecordingError with a line for each file, if no tensor can be read or selected, if the path
+/// holds several runs, which have nothing to do with each other, or several checkpoints that no step tells apart, if
+/// all checkpoints are later than the step, and for the state of an optimizer that has no m and v;
 /// std::invalid_argument for options outside their ranges, for an empty sweep, and for a run of SGD, which has no eps.
 AdamFindings adam_findings(const std::filesystem::path& path, const AdamOptions& options, const Watch& watch = {});
 

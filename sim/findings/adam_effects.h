@@ -68,13 +68,15 @@ struct AdamEffects {
 
 /// The steps of some elements of one parameter, up to the examined one. Gradients contain no loss scale.
 struct AdamHistory {
-    std::vector<float> weight;                 ///< before the last step; empty: unknown
-    std::vector<float> m, v;                   ///< before the first of these steps; empty: zeros
-    std::int64_t first = 1;                    ///< number of the first of these steps, counted from 1
+    /// Before the last step; empty: unknown. Where there are no gradients, those that the step left: what is lost is
+    /// then an estimate, as the step is made once more, from them.
+    std::vector<float> weight;
+    std::vector<float> m, v; ///< before the first of these steps; empty: zeros
+    std::int64_t first = 1;  ///< number of the first of these steps, counted from 1
     /// Gradients of successive steps; the last step is the examined one. None: `first` is the examined step, and m and
     /// v are those that it left; elements have a gradient if one of the two is not zero.
     std::vector<std::vector<float>> gradients;
-    std::vector<std::int64_t> repeats;         ///< number of successive steps that have each gradient
+    std::vector<std::int64_t> repeats; ///< number of successive steps that have each gradient
     std::vector<OptimizerOptions>
         settings{}; ///< what the step with each gradient had, but for eps; empty: the question's
 };

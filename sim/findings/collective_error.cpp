@@ -2,6 +2,9 @@
 
 #include <ampscope/sim/analysis/number_reader.h>
 #include <ampscope/sim/backend/cpu/all_reduce.h>
+#include <ampscope/sim/io/run_layout.h>
+#include <ampscope/sim/io/step_log.h>
+#include <ampscope/sim/io/text_file.h>
 
 #include <fmt/format.h>
 
@@ -11,10 +14,13 @@
 #include <map>
 #include <span>
 #include <stdexcept>
+#include <utility>
 
 namespace amp {
 
 namespace {
+
+namespace fs = std::filesystem;
 
 /// 2, 3, 4, 6, 8, 12 ... up to `most`: powers of two, and the numbers half-way between them.
 std::vector<int> numbers_of_replicas(std::size_t most) {
@@ -63,6 +69,92 @@ void append_values(const RecordedTensor& tensor, std::vector<float>& all) {
         all.push_back(static_cast<float>(n.value() / tensor.recorded_scale));
 }
 
+/// The recorded gradients of a replica: the run that they are of and the step; its tensors by name.
+using RecordedReplicas = std::map<std::pair<fs::path, std::int64_t>, std::map<std::string, const RecordedTensor*>>;
+
+/// The run that a file belongs to: the nearest folder above it with a run.json. A file that is in no run belongs to the
+/// folder in `paths` that it was found in; one that was named itself belongs to its own folder.
+fs::path recorded_run_of(const fs::path& file, const std::vector<fs::path>& paths) {
+    for (fs::path folder = file.parent_path();; folder = folder.parent_path()) {
+        if (is_there(folder / run_layout::configuration)) return folder.empty() ? "." : folder;
+        if (folder == folder.parent_path()) break;
+    }
+    fs::path found;
+    for (const fs::path& path : paths) {
+        const fs::path folder = path.has_filename() ? path : path.parent_path();
+        const bool is_above =
+            folder != file &&
+            std::mismatch(folder.begin(), folder.end(), file.begin(), file.end()).first == folder.end();
+        if (is_above && folder.native().size() > found.native().size()) found = folder;
+    }
+    return found.empty() ? file.parent_path() : found;
+}
+
+std::string replica_name(const RecordedReplicas::value_type& replica) {
+    const auto& [run, step] = replica.first;
+    return run.empty() ? fmt::format("step {}", step) : fmt::format("step {} of {}", step, run.string());
+}
+
+/// Throws std::invalid_argument where two files hold the same tensor of a replica: one would be lost.
+RecordedReplicas replicas_in(const Recording& recording, const std::vector<fs::path>& paths) {
+    RecordedReplicas replicas;
+    std::map<fs::path, fs::path> runs; // by the folder of a file
+    for (const RecordedTensor& t : recording.tensors) {
+        if (t.kind != TensorKind::weight_gradient || !t.step) continue;
+        fs::path& run = runs.try_emplace(t.file.parent_path()).first->second;
+        if (run.empty()) run = recorded_run_of(t.file, paths);
+        const auto replica = replicas.try_emplace({run, *t.step}).first;
+        const RecordedTensor*& known = replica->second.try_emplace(t.entry.name, &t).first->second;
+        if (known->file != t.file || known->index != t.index)
+            throw std::invalid_argument(fmt::format("{} has {} twice, in {} and in {}: name the folder of each replica",
+                                                    replica_name(*replica), t.entry.name, known->file.string(),
+                                                    t.file.string()));
+    }
+    return replicas;
+}
+
+/// The gradients of each replica as one bucket: its tensors, one after the other, in the order of their names.
+std::vector<std::vector<float>> buckets_of(const RecordedReplicas& replicas) {
+    std::vector<std::vector<float>> gradients;
+    std::map<std::int64_t, std::vector<std::pair<std::size_t, std::string>>> of_step; // index and name
+    const auto& first = *replicas.begin();
+    for (const auto& replica : replicas) {
+        std::vector<float> all;
+        for (const auto& [name, tensor] : replica.second) {
+            const auto twin = first.second.find(name);
+            if (replica.second.size() != first.second.size() || twin == first.second.end() ||
+                twin->second->entry.count != tensor->entry.count)
+                throw std::invalid_argument(fmt::format("{} does not have the tensors of {}: {}", replica_name(replica),
+                                                        replica_name(first), name));
+            append_values(*tensor, all);
+        }
+        auto& others = of_step[replica.first.second];
+        for (const auto& [index, name] : others)
+            if (std::ranges::equal(std::as_bytes(std::span(gradients[index])), std::as_bytes(std::span(all))))
+                throw std::invalid_argument(fmt::format(
+                    "{} has the gradients of {}: a copy would count as one more replica", replica_name(replica), name));
+        others.emplace_back(gradients.size(), replica_name(replica));
+        gradients.push_back(std::move(all));
+    }
+    return gradients;
+}
+
+/// A line on each run whose weights change between its steps, as far as its run.json tells.
+std::vector<std::string> moving_weights(const RecordedReplicas& replicas) {
+    std::vector<std::string> lines;
+    std::map<fs::path, std::size_t> steps;
+    for (const auto& [key, tensors] : replicas) ++steps[key.first];
+    for (const auto& [run, number] : steps) {
+        const double rate = facts_of_run(run).lr.value_or(0);
+        if (number < 2 || rate == 0) continue;
+        lines.push_back(
+            fmt::format("{}: its learning rate is {:g}: its steps differ in their weights, too, and not only "
+                        "in their batches, as replicas do; amp-train --lr 0 keeps the weights",
+                        run.string(), rate));
+    }
+    return lines;
+}
+
 } // namespace
 
 std::vector<AllReduceOptions> usual_all_reduces() {
@@ -98,7 +190,8 @@ CollectiveErrorFindings collective_errors(const std::vector<std::vector<float>>&
                                      .tensors = 1,
                                      .elements = gradients[0].size(),
                                      .replicas = numbers_of_replicas(gradients.size()),
-                                     .rows = {}};
+                                     .rows = {},
+                                     .warnings = {}};
     const std::vector<std::span<const float>> all(gradients.begin(), gradients.end());
     for (const AllReduceOptions& way : options.ways) findings.rows.push_back({way, {}, {}, {}});
     std::vector<double> sum(gradients[0].size()), exact(sum.size());
@@ -120,30 +213,17 @@ CollectiveErrorFindings collective_errors(const std::vector<std::vector<float>>&
     return findings;
 }
 
-CollectiveErrorFindings recorded_collective_errors(const std::vector<std::filesystem::path>& paths,
+CollectiveErrorFindings recorded_collective_errors(const std::vector<fs::path>& paths,
                                                    const CollectiveErrorOptions& options) {
-    const Recording recording = find_tensors(paths);
+    Recording recording = find_tensors(paths, {}, {.repeats = true});
     if (!recording.errors.empty()) throw RecordingError(recording.errors);
-    std::map<std::int64_t, std::map<std::string, const RecordedTensor*>> steps;
-    for (const RecordedTensor& t : recording.tensors)
-        if (t.kind == TensorKind::weight_gradient && t.step) steps[*t.step][t.entry.name] = &t;
-    if (steps.size() < 2)
+    const RecordedReplicas replicas = replicas_in(recording, paths);
+    if (replicas.size() < 2)
         throw std::invalid_argument("expected gradients of weights of at least two steps, each of which is a replica");
-    std::vector<std::vector<float>> gradients;
-    const auto& first = *steps.begin();
-    for (const auto& [step, tensors] : steps) {
-        std::vector<float>& all = gradients.emplace_back();
-        for (const auto& [name, tensor] : tensors) {
-            const auto twin = first.second.find(name);
-            if (tensors.size() != first.second.size() || twin == first.second.end() ||
-                twin->second->entry.count != tensor->entry.count)
-                throw std::invalid_argument(
-                    fmt::format("step {} does not have the tensors of step {}: {}", step, first.first, name));
-            append_values(*tensor, all);
-        }
-    }
-    CollectiveErrorFindings findings = collective_errors(gradients, options);
-    findings.tensors = first.second.size();
+    CollectiveErrorFindings findings = collective_errors(buckets_of(replicas), options);
+    findings.tensors = replicas.begin()->second.size();
+    findings.warnings = std::move(recording.warnings);
+    for (std::string& warning : moving_weights(replicas)) findings.warnings.push_back(std::move(warning));
     return findings;
 }
 

@@ -29,9 +29,10 @@ struct CollectiveErrors {
 };
 
 struct CollectiveErrorFindings {
-    std::size_t steps = 0, tensors = 0, elements = 0; ///< recorded steps, and what each of them has
+    std::size_t steps = 0, tensors = 0, elements = 0; ///< recorded steps; tensors and elements of each of them
     std::vector<int> replicas;
     std::vector<CollectiveErrors> rows;
+    std::vector<std::string> warnings; ///< lines for the user, such as one on a run whose weights change
     static constexpr int fitted_from = 8, fitted_to = 256; ///< replicas
 };
 
@@ -42,10 +43,13 @@ struct CollectiveErrorFindings {
 CollectiveErrorFindings collective_errors(const std::vector<std::vector<float>>& gradients,
                                           const CollectiveErrorOptions& options);
 
-/// The same of recorded gradients of weights. Each recorded step is a replica: its tensors, in the order of their
-/// names, are one bucket, as DDP makes them. That is so to the bit if the weights stayed as they were (a learning rate
-/// of 0): then steps differ in their batches alone, as replicas do. Throws FileError, and std::invalid_argument for
-/// steps that do not have the same tensors, or fewer than two of them.
+/// The same of recorded gradients of weights. Each recorded step of each run is a replica; replicas are ordered by run,
+/// then by step. The tensors of a replica are one bucket, in which they follow each other in ascending order of their
+/// names. (PyTorch's DDP makes several buckets of about 25 MiB, roughly in the reverse order of the parameters, so that
+/// chunks begin elsewhere.) Steps differ in their batches alone, as replicas do, only if the weights stayed as they
+/// were, with a learning rate of 0: there is a warning for each run with another one. Throws FileError, RecordingError,
+/// and std::invalid_argument for replicas that do not have the same tensors, for a tensor that a replica has twice, for
+/// a step of two runs that are copies of each other, and for fewer than two replicas.
 CollectiveErrorFindings recorded_collective_errors(const std::vector<std::filesystem::path>& paths,
                                                    const CollectiveErrorOptions& options);
 

@@ -120,7 +120,8 @@ bool JoinedFile::random_access(std::size_t) const { return random_access_; }
 
 void JoinedFile::read_at(std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) const {
     const std::vector<Placed>& shards = shards_[tensor];
-    if (shards.size() == 1) // a whole tensor, perhaps of elements that are smaller than a byte
+    if (shards.empty()) return; // the tensor has no elements, and an element may be less than a byte
+    if (shards.size() == 1)     // a whole tensor, perhaps of elements that are smaller than a byte
         return file_of(tensor, shards[0].shard)->read_at(shards[0].shard.tensor, offset, out);
     const auto item = static_cast<std::uint64_t>(info(tensors_[tensor].dtype).bits / 8);
     fill(tensor, offset / item, out, [&](std::size_t i, std::uint64_t at, std::span<std::byte> bytes) {
@@ -137,6 +138,7 @@ class JoinedFile::Stream : public ByteStream {
         : file_(file), tensor_(tensor), shards_(file.shards_[tensor].size()) {}
 
     std::size_t read(std::span<std::byte> out) override {
+        if (shards_.empty()) return 0;
         const TensorEntry& entry = file_.tensors_[tensor_];
         const auto item = static_cast<std::uint64_t>(info(entry.dtype).bits / 8);
         const std::span<std::byte> data =

@@ -16,7 +16,7 @@ constexpr std::array role_names = {
     RoleName{"exp_avg", StateRole::m},             // torch.optim, Apex, TransformerEngine, Megatron
     RoleName{"exp_avg_sq", StateRole::v},          //
     RoleName{"step", StateRole::step},             //
-    RoleName{"max_exp_avg_sq", StateRole::other},  // torch.optim, amsgrad
+    RoleName{"max_exp_avg_sq", StateRole::v_max},  // torch.optim, amsgrad
     RoleName{"momentum_buffer", StateRole::other}, // torch.optim.SGD
     RoleName{"master_param", StateRole::master},   // TransformerEngine's FusedAdam
     RoleName{"master", StateRole::master},         //
@@ -47,6 +47,11 @@ std::optional<StateName> state_name(std::string_view tensor) {
     if (const RoleName* row = role_of(rest.substr(0, first))) // exp_avg.PARAMETER: Megatron
         return StateName{owner, std::string(rest.substr(first + 1)), row->role};
     return std::nullopt;
+}
+
+bool is_setting(std::string_view tensor) {
+    constexpr std::string_view groups = "param_groups.";
+    return tensor.starts_with(groups) || tensor.find("." + std::string(groups)) != std::string_view::npos;
 }
 
 } // namespace amp

@@ -69,10 +69,16 @@ TensorKind usual_kind(std::string_view tensor, bool in_state, TensorKind unstate
     constexpr std::array<std::string_view, 5> state_names = {".m", ".v", ".compensation", ".delayed_scale",
                                                              ".amax_history"};
     const auto ends = [&](std::string_view suffix) { return tensor.ends_with(suffix); };
-    if (state_name(tensor)) return TensorKind::state;
+    if (state_name(tensor) || is_setting(tensor)) return TensorKind::state;
     if (in_state) return std::ranges::any_of(state_names, ends) ? TensorKind::state : TensorKind::weight;
     if (ends(".out.grad")) return TensorKind::activation_gradient;
     return ends(".grad") ? TensorKind::weight_gradient : unstated;
+}
+
+/// Whether a tensor is a number of an optimizer's state, such as that of its steps: it is the same in many checkpoints,
+/// and belongs to each.
+bool is_scalar_state(const RecordedTensor& tensor) {
+    return tensor.entry.count == 1 && state_name(tensor.entry.name).has_value();
 }
 
 /// Whether two tensors of the same size have the same bytes.
@@ -280,11 +286,13 @@ class Finder {
     /// Lists a repeated tensor once, from a file that states its loss scale if there is one (.npy and .npz cannot state
     /// it). The same bytes under two stated scales count as two tensors.
     void add_tensor(const TensorFile& file, RecordedTensor tensor, bool states_scale) {
+        if (find_.repeats) return result_.tensors.push_back(std::move(tensor));
         const Key key{tensor.entry.name, tensor.step, tensor.entry.bytes};
         for (auto [it, end] = seen_.equal_range(key); it != end; ++it) {
             Seen& seen = it->second;
             RecordedTensor& earlier = result_.tensors[seen.tensor];
             if (earlier.file == tensor.file && earlier.index != tensor.index) continue;
+            if (earlier.file != tensor.file && is_scalar_state(tensor)) continue;
             if (states_scale && seen.states_scale && earlier.recorded_scale != tensor.recorded_scale) continue;
             if (earlier.file != tensor.file && !same_bytes(opened(earlier.file), earlier.index, file, tensor.index))
                 continue;

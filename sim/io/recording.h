@@ -107,6 +107,7 @@ struct FindOptions {
     bool logs = false;
     TensorKind unstated = TensorKind::weight_gradient; ///< kind of tensors that neither file nor name tells
     bool by_name = false; ///< tensors are then selected by name: no warning of those in a file in two forms
+    bool repeats = false; ///< whether to list a tensor again that has the bytes of one in another file
 };
 
 /// Expands paths to tensors; folders recursively. Files are read in the order of their paths, however they are given,
@@ -122,8 +123,9 @@ struct FindOptions {
 /// gradients: metadata "loss_scale", else 1; of other kinds: 1. Of files of TransformerEngine's DumpTensors, the path
 /// says step, kind, layer and rank, and a tensor is named "rank_0.LAYER_TENSOR.high_precision" (dump_path.h).
 /// Tensors of the same name, step and bytes are listed once, with a warning, from a file that states the scale if there
-/// is one; under two different stated scales both are listed. Files that cannot be read become errors; the rest is
-/// still listed.
+/// is one, unless find.repeats; under two different stated scales both are listed, and so are single numbers of an
+/// optimizer's state, such as its steps, which many checkpoints have in common. Files that cannot be read become
+/// errors; the rest is still listed.
 Recording find_tensors(const std::vector<std::filesystem::path>& paths, const OpenOptions& options = {},
                        const FindOptions& find = {});
 

@@ -29,7 +29,8 @@ std::string last_error() { return std::generic_category().message(errno); }
 std::string reason_for(const std::filesystem::path& path, int error) {
     std::error_code none;
     const std::string target = std::filesystem::read_symlink(path, none).string();
-    const std::string reason = std::generic_category().message(error);
+    std::string reason = std::generic_category().message(error);
+    if (error == EMFILE) reason += "; raise the limit with ulimit -n";
     return error == ENOENT && !none ? "it is a link to " + target + ", which does not exist" : reason;
 }
 

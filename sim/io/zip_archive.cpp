@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <set>
 #include <utility>
@@ -37,8 +38,10 @@ ZipArchive::Handle ZipArchive::take_handle() const {
     Handle handle(source == nullptr ? nullptr : zip_open_from_source(source, ZIP_RDONLY, &error));
     if (!handle) {
         const std::string what = zip_error_strerror(&error);
+        const int reason = zip_error_code_system(&error);
         if (source != nullptr) zip_source_free(source);
         zip_error_fini(&error);
+        if (reason == EMFILE) fail("cannot be opened: too many files are open; raise the limit with ulimit -n");
         fail("cannot be read as a zip archive: " + what + "; is it complete?");
     }
     zip_error_fini(&error);

@@ -163,6 +163,13 @@ std::vector<ChunkSum> sums_of(const Schedule& schedule) {
     return sums;
 }
 
+std::string names_of_orders(bool AllReduceRow::*property) {
+    std::string all;
+    for (const AllReduceRow& row : all_reduce_rows)
+        if (row.*property) all += (all.empty() ? "" : ", ") + std::string(row.name);
+    return all;
+}
+
 Payload payload_of(std::string_view name) {
     for (const BlockSpec& row : block_formats)
         if (name == row.name) return {fp32_format, &row};
@@ -175,24 +182,38 @@ Payload payload_of(std::string_view name) {
 
 double Payload::bytes(std::int64_t numbers) const {
     if (blocks == nullptr) return std::ceil(static_cast<double>(numbers) * format.bits() / 8);
-    const std::int64_t count = numbers == 0 ? 0 : scaling_of(*blocks).grid(1, numbers).count();
-    const double scales = static_cast<double>(count) * scale_format(blocks->rule).bits(),
-                 upper = has_upper_scales(blocks->rule) && numbers > 0 ? 32 : 0;
-    return std::ceil((static_cast<double>(numbers) * blocks->element.bits() + scales + upper) / 8);
+    return bytes({0, numbers}, scaling_of(*blocks).grid(1, numbers));
 }
 
-Traffic traffic_of(const Schedule& schedule, const Payload& payload, std::int64_t elements, int begin, int end) {
+double Payload::bytes(const ElementRange& part, const BlockGrid& grid) const {
+    if (part.count() == 0) return 0;
+    if (blocks == nullptr) return bytes(part.count());
+    const int zero_point = blocks->rule == ScaleRule::affine ? blocks->element.bits() : 0,
+              upper = has_upper_scales(blocks->rule) ? 32 : 0;
+    const auto scales = static_cast<double>(grid.with_elements(part.begin, part.end));
+    return std::ceil((static_cast<double>(part.count()) * blocks->element.bits() +
+                      scales * (scale_format(blocks->rule).bits() + zero_point) + upper) /
+                     8);
+}
+
+Traffic traffic_of(const Schedule& schedule, std::span<const double> bytes_of_chunks, int begin, int end) {
     std::vector<Traffic> all(static_cast<std::size_t>(schedule.replicas()));
     for (int i = begin; i < end; ++i) {
         if (row_of(schedule.order()).in_switch && i > schedule.reducing_steps()) break; // the switch multicasts
         for (const Transfer& t : schedule.step(i)) {
             Traffic& sender = all[static_cast<std::size_t>(t.from)];
             ++sender.messages;
-            for (int c = t.chunk; c < t.chunk + t.chunks; ++c) // each chunk has scales of its own
-                sender.bytes += payload.bytes(schedule.chunk(c, elements).count());
+            for (int c = t.chunk; c < t.chunk + t.chunks; ++c)
+                sender.bytes += bytes_of_chunks[static_cast<std::size_t>(c)];
         }
     }
     return *std::ranges::max_element(all, {}, &Traffic::bytes);
+}
+
+Traffic traffic_of(const Schedule& schedule, const Payload& payload, std::int64_t elements, int begin, int end) {
+    std::vector<double> bytes;
+    for (int c = 0; c < schedule.chunks(); ++c) bytes.push_back(payload.bytes(schedule.chunk(c, elements).count()));
+    return traffic_of(schedule, bytes, begin, end);
 }
 
 } // namespace amp

@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -32,23 +34,27 @@ struct AllReduceRow {
 
 inline constexpr std::array all_reduce_rows = {
     AllReduceRow{"ring", ReduceSum::pairwise, true, true, false,
-                 "chunk c of N is summed from replica c + 1 on, around the ring; then sent around", "NCCL's Ring"},
+                 "chunk c of N is summed from replica c + 1 on, around the ring; then it is sent around",
+                 "NCCL: src/device/all_reduce.h, runRing"},
     AllReduceRow{"tree", ReduceSum::pairwise, false, true, false,
-                 "neighbours in pairs, then pairs of neighbours; an odd one out takes part in the next round; then the "
-                 "sum goes back",
-                 "binomial tree, as in MPI_Reduce and MPI_Bcast"},
+                 "neighbours are added in pairs, then pairs of neighbours; an odd one out takes part in the next "
+                 "round; then the sum goes back",
+                 "MPICH, src/mpi/coll/reduce: reduce_intra_binomial.c, and its way back"},
     AllReduceRow{"halving-doubling", ReduceSum::pairwise, true, true, false,
                  "replicas whose ranks differ in one bit exchange halves, quarters ..., then gather them; of more than "
                  "2^k replicas the first are paired before",
-                 "MPICH: reduce_scatter_allgather (Rabenseifner)"},
+                 "MPICH, src/mpi/coll/allreduce: allreduce_intra_reduce_scatter_allgather.c"},
     AllReduceRow{"doubling", ReduceSum::pairwise, false, false, false,
-                 "the same with whole gradients, so that nothing is gathered (butterfly)", "MPICH: recursive_doubling"},
+                 "replicas whose ranks differ in one bit exchange all that they have (a butterfly), so that nothing is "
+                 "gathered; of more than 2^k replicas the first are paired before",
+                 "MPICH, src/mpi/coll/allreduce: allreduce_intra_recursive_doubling.c"},
     AllReduceRow{"one-shot", ReduceSum::fp32, false, true, false,
-                 "every replica receives all gradients and adds them in FP32", "TensorRT-LLM's one-shot kernel"},
+                 "every replica receives all gradients and adds them in FP32",
+                 "TensorRT-LLM: cpp/tensorrt_llm/kernels/customAllReduceKernels.cu, oneShotAllReduceKernel"},
     AllReduceRow{"all-to-all", ReduceSum::fp32, true, true, false,
-                 "every replica receives one chunk of all gradients and adds in FP32; then chunks are gathered",
+                 "every replica receives one chunk of all gradients and adds it up in FP32; then chunks are gathered",
                  "Megatron-LM issue 6199: reduce_scatter_with_fp32_accumulation"},
-    AllReduceRow{"exact", ReduceSum::exact, true, false, true, "a switch adds, with one rounding",
+    AllReduceRow{"exact", ReduceSum::exact, true, false, true, "a switch adds all gradients and rounds the sum once",
                  "NVLink SHARP (NVLS), as observed"},
 };
 
@@ -62,6 +68,12 @@ constexpr std::array<std::string_view, N> names_in(const std::array<Row, N>& row
     return names;
 }
 inline constexpr auto all_reduce_order_names = names_in(all_reduce_rows);
+
+/// The names of the algorithms with that property, such as &AllReduceRow::scatters: "ring, tree".
+std::string names_of_orders(bool AllReduceRow::*property);
+
+/// Whether messages may be cast to these blocks. A message is one row of numbers, and has no zero points.
+constexpr bool takes_messages(const BlockSpec& blocks) { return blocks.rows <= 1 && blocks.rule != ScaleRule::affine; }
 
 /// What the receiver of a message does with each chunk in it.
 enum class Receive : std::uint8_t {
@@ -105,7 +117,8 @@ class Schedule {
 
     AllReduceOrder order_;
     int replicas_, chunks_, reducing_, steps_;
-    int power_, paired_; ///< the largest power of two that is not above the replicas; how many there are beyond it
+    int power_;  ///< the largest power of two that is not above the number of replicas
+    int paired_; ///< the number of replicas beyond that power; each of them is paired with a neighbour at first
 };
 
 /// In the replicas' memory, to's chunk becomes its sum with from's, which is not read again.
@@ -131,8 +144,11 @@ struct Payload {
     const BlockSpec* blocks = nullptr; ///< a row of block_formats; then `format` is what replicas add in
 
     [[nodiscard]] std::string_view name() const { return blocks != nullptr ? blocks->name : format.name; }
-    /// The bytes of a message of so many numbers, with their scales.
+    /// The bytes of a message of so many numbers, cast by itself, with their scales.
     [[nodiscard]] double bytes(std::int64_t numbers) const;
+    /// The bytes of a part of a tensor that was cast whole, to blocks of that grid. The part comes with the scale, and
+    /// the zero point if there is one, of each block that it has elements of, and with the tensor's upper scale.
+    [[nodiscard]] double bytes(const ElementRange& part, const BlockGrid& grid) const;
 };
 
 /// The payload of that name: a format's, or that of a row of block_formats. Throws std::invalid_argument, listing both,
@@ -145,7 +161,10 @@ struct Traffic {
     int messages = 0;
 };
 
-/// The traffic of steps [begin, end) of a schedule, for a tensor of so many elements.
+/// The traffic of steps [begin, end) of a schedule whose chunks have so many bytes.
+Traffic traffic_of(const Schedule& schedule, std::span<const double> bytes_of_chunks, int begin, int end);
+
+/// The same for a tensor of so many elements, each chunk of which is cast by itself.
 Traffic traffic_of(const Schedule& schedule, const Payload& payload, std::int64_t elements, int begin, int end);
 
 } // namespace amp

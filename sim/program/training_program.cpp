@@ -57,7 +57,7 @@ void collect_gradient(TrainingProgram& t, const TrainOptions& o, TensorId gradie
     const AllReduceOptions& all = o.all_reduce;
     const Payload payload{all.scaled && !scaled ? format("fp32") : all.transport, all.blocks};
     p.check.push_back({op::AllReduce{to.contributions, to.gradient, all.order, all.division, payload.format, scaled,
-                                     payload.blocks, !o.shard.row().state},
+                                     payload.blocks, !o.shard.is_sharded()},
                        fmt::format("{}, sent as {}{}{}", row_of(all.order).name, payload.name(),
                                    scaled ? ", a scale for the tensor of all replicas" : "",
                                    payload.blocks != nullptr ? ", cast for each hop" : "")});
@@ -68,7 +68,9 @@ void gather_weight(TrainingProgram& t, const TrainOptions& o, ParameterTensors& 
     Program& p = t.program;
     const TensorInfo weight = p[to.weight];
     const Payload payload = o.shard.gather.value_or(Payload{weight.format, nullptr});
-    const std::string rule = fmt::format("{}: gathered as {}", o.shard.row().name, payload.name());
+    const std::string rule = fmt::format("{}: gathered as {}{}{}", o.shard.row().name, payload.name(),
+                                         o.shard.row().weights ? ", for forward and again for backward" : "",
+                                         o.shard.row().weights && o.micro_batches > 1 ? " of each micro-batch" : "");
     if (payload.blocks == nullptr && payload.format == weight.format) {
         to.gathered = to.weight;
         p.update.push_back({op::Cast{to.master, to.weight}, rule});
@@ -84,8 +86,7 @@ void gather_weight(TrainingProgram& t, const TrainOptions& o, ParameterTensors& 
         return;
     }
     const BlockScaling scaling = scaling_of(*payload.blocks);
-    const std::int64_t columns = weight.shape.empty() ? 1 : weight.shape.back();
-    const BlockGrid grid = scaling.grid(weight.count() / columns, columns);
+    const BlockGrid grid = grid_of(scaling, weight.shape);
     op::Quantize cast{.in = to.master,
                       .out = to.gathered = tensor("gathered", weight.shape, scaling.stored()),
                       .scale = tensor("gathered.scale", {grid.down, grid.across}, fp32_format),
@@ -239,21 +240,22 @@ Precision with_blocks(const TrainOptions& o, const Dataset& data) {
 
 } // namespace
 
+BlockGrid grid_of(const BlockScaling& scaling, const Shape& shape) {
+    const std::int64_t columns = shape.empty() ? 1 : shape.back();
+    return scaling.grid(element_count(shape) / columns, columns);
+}
+
 void check_sharding(const TrainOptions& o) {
     check(o.all_reduce);
-    if (!o.shard.row().state) {
+    if (!o.shard.is_sharded()) {
         if (o.shard.gather)
             throw std::invalid_argument("[train] a format of gathered weights is for sharded optimizers");
         return;
     }
     const std::string_view sharding = o.shard.row().name, order = row_of(o.all_reduce.order).name;
-    if (!row_of(o.all_reduce.order).scatters) {
-        std::vector<std::string_view> others;
-        for (const AllReduceRow& row : all_reduce_rows)
-            if (row.scatters) others.push_back(row.name);
+    if (!row_of(o.all_reduce.order).scatters)
         throw std::invalid_argument(fmt::format("[train] {}: {} leaves no chunks with the replicas; those that do: {}",
-                                                sharding, order, fmt::join(others, ", ")));
-    }
+                                                sharding, order, names_of_orders(&AllReduceRow::scatters)));
     if (o.all_reduce.order == AllReduceOrder::halving_doubling && (o.replicas & (o.replicas - 1)) != 0)
         throw std::invalid_argument(
             fmt::format("[train] {}: of {} replicas, no power of two, {} leaves some without a chunk", sharding,
@@ -271,6 +273,7 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
     t.all_reduce = o.all_reduce;
     t.shard = o.shard;
     t.replicas = o.replicas;
+    t.micro_batches = o.micro_batches;
     Program& p = t.program;
     const Precision precision = with_blocks(o, data);
     Graph g(p, precision);
@@ -284,7 +287,7 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
         ParameterTensors tensors{
             .weight = parameter.weight, .contributions = {}, .gradient = {}, .m = {}, .v = {}, .compensation = {}};
         collect_gradient(t, o, g.gradient(parameter.weight), tensors);
-        if (o.shard.row().state) {
+        if (o.shard.is_sharded()) {
             const TensorInfo info = p[parameter.weight];
             tensors.master = add_tensor(p, info.name + ".master", info.shape, info.format, TensorRole::state);
         }

@@ -14,16 +14,26 @@ enum class Sharding : std::uint8_t { none, zero1, zero2, fsdp };
 
 struct ShardingRow {
     std::string_view name;
-    bool state, gradients, weights; ///< of which a replica keeps its own chunks alone
+    /// Which of the optimizer's state, the gradients and the weights are divided: a replica keeps its own chunks of
+    /// them and no others.
+    bool state, gradients, weights;
     std::string_view meaning, source;
 };
 inline constexpr std::array shardings = {
-    ShardingRow{"none", false, false, false, "every replica keeps and updates everything", "PyTorch's DDP"},
-    ShardingRow{"zero1", true, false, false, "a replica updates a chunk of each weight; new weights are gathered",
-                "ZeRO-1; Megatron-LM's distributed optimizer"},
-    ShardingRow{"zero2", true, true, false, "and keeps the gradient of that chunk alone", "ZeRO-2"},
-    ShardingRow{"fsdp", true, true, true, "and that chunk of the weight, which is gathered for each use",
-                "ZeRO-3; PyTorch's FSDP"},
+    ShardingRow{"none", false, false, false, "every replica keeps and updates everything",
+                "PyTorch's DDP: torch/nn/parallel/distributed.py"},
+    ShardingRow{"zero1", true, false, false,
+                "a replica keeps the optimizer's state of a chunk of each weight and updates that chunk; once a step "
+                "the new weights are gathered",
+                "ZeRO-1 (arXiv:1910.02054); Megatron-LM: megatron/core/optimizer/distrib_optimizer.py"},
+    ShardingRow{"zero2", true, true, false,
+                "a replica keeps the optimizer's state and the gradient of a chunk of each weight and updates that "
+                "chunk; once a step the new weights are gathered",
+                "ZeRO-2 (arXiv:1910.02054)"},
+    ShardingRow{"fsdp", true, true, true,
+                "a replica keeps a chunk of each weight, its gradient and the optimizer's state of it; the weight is "
+                "gathered for forward and again for backward of each micro-batch",
+                "ZeRO-3 (arXiv:1910.02054); PyTorch's FSDP (arXiv:2304.11277)"},
 };
 inline constexpr auto sharding_names = names_in(shardings);
 constexpr const ShardingRow& row_of(Sharding sharding) { return shardings[static_cast<std::size_t>(sharding)]; }
@@ -36,6 +46,8 @@ struct ShardOptions {
     std::optional<Payload> gather{}; ///< none: the format of the master weight
 
     [[nodiscard]] const ShardingRow& row() const { return row_of(sharding); }
+    /// Whether replicas divide anything: every row but `none` divides the optimizer's state.
+    [[nodiscard]] bool is_sharded() const { return row().state; }
 };
 
 /// Formats, the rounding of new weights and the loss scaler all follow from a precision's text, which precision()
@@ -81,14 +93,23 @@ struct TrainingProgram {
     TensorId norm;                            ///< norm of all gradients, if they are clipped
     AllReduceOptions all_reduce{};
     ShardOptions shard{};
-    int replicas = 1;
+    int replicas = 1, micro_batches = 1;
     std::size_t gathering = 0; ///< where in program.update the weights are gathered, which a run begins with
 
     /// The gathering of weights.
     [[nodiscard]] std::span<const Instruction> gathers() const { return std::span(program.update).subspan(gathering); }
+    /// How often a step gathers each weight. FSDP drops it after use (reshard_after_forward): it gathers once for
+    /// forward and once for backward of each micro-batch.
+    [[nodiscard]] int gathers_in_step() const { return shard.row().weights ? 2 * micro_batches : 1; }
+    /// Whether a replica keeps only its chunks of gradients. Those of several micro-batches are added up whole before
+    /// they are reduced, as under FSDP's no_sync().
+    [[nodiscard]] bool divides_gradients() const { return shard.row().gradients && micro_batches == 1; }
     /// How many elements of a tensor a replica keeps that keeps only its chunk: the largest chunk.
     [[nodiscard]] std::int64_t share(std::int64_t elements) const { return (elements + replicas - 1) / replicas; }
 };
+
+/// The blocks of a weight that is cast whole. All its axes but the last make rows.
+BlockGrid grid_of(const BlockScaling& scaling, const Shape& shape);
 
 /// Throws std::invalid_argument for an all-reduce or sharding that other options do not allow.
 void check_sharding(const TrainOptions& options);

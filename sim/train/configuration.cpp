@@ -163,7 +163,7 @@ Json configuration_of(const TrainOptions& o, const Dataset& data) {
                  {"all_reduce", all_reduce},
                  {"seed", o.seed},
                  {"data", data_of(data)}};
-    if (o.shard.row().state)
+    if (o.shard.is_sharded())
         json["shard"] = {{"sharding", o.shard.row().name},
                          {"gather", o.shard.gather ? std::string(o.shard.gather->name()) : "master"}};
     return json;

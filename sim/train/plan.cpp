@@ -48,26 +48,35 @@ std::pair<FormatSpec, FormatSpec> multiplied_formats(const Program& p, const op:
     return {p[m.a].format, p[m.b].format};
 }
 
-/// What a replica sends in these steps of an all-reduce.
-std::string sent(const Schedule& schedule, const Payload& payload, std::int64_t elements, int begin, int end) {
-    const Traffic all = traffic_of(schedule, payload, elements, begin, end);
+std::string described(const Traffic& all) {
     return fmt::format("{} bytes a replica, in {} message{}", all.bytes, all.messages, all.messages == 1 ? "" : "s");
+}
+
+/// What gathering a weight sends in a step. The weight is cast whole, to blocks of its own grid, and a chunk comes with
+/// the scales of the blocks that it has elements of.
+Traffic traffic_of_gathers(const TrainingProgram& t, const ParameterTensors& q) {
+    const Schedule schedule(t.all_reduce.order, t.replicas);
+    const TensorInfo& weight = t.program[q.weight];
+    const Payload payload = t.shard.gather.value_or(Payload{t.program[q.gathered].format, nullptr});
+    const BlockGrid grid = payload.blocks != nullptr ? grid_of(scaling_of(*payload.blocks), weight.shape) : BlockGrid{};
+    std::vector<double> bytes;
+    for (int c = 0; c < schedule.chunks(); ++c) bytes.push_back(payload.bytes(schedule.chunk(c, weight.count()), grid));
+    Traffic all = traffic_of(schedule, bytes, schedule.reducing_steps(), schedule.steps());
+    all.bytes *= t.gathers_in_step();
+    all.messages *= t.gathers_in_step();
+    return all;
 }
 
 /// What an op of a collective sends: an all-reduce, or the cast of weights that are gathered.
 std::string sends_of(const TrainingProgram& t, const Op& op) {
     if (const auto* r = std::get_if<op::AllReduce>(&op)) {
         const Schedule schedule = r->schedule();
-        return sent(schedule, r->payload(), t.program[r->out].count(), 0,
-                    r->gathers ? schedule.steps() : schedule.reducing_steps());
+        return described(traffic_of(schedule, r->payload(), t.program[r->out].count(), 0,
+                                    r->gathers ? schedule.steps() : schedule.reducing_steps()));
     }
     const std::vector<TensorId> in = inputs_of(op), out = outputs_of(op);
-    for (const ParameterTensors& q : t.parameters) {
-        if (!q.master || in.front() != q.master || out.front() != q.gathered) continue;
-        const Schedule schedule(t.all_reduce.order, t.replicas);
-        return sent(schedule, t.shard.gather.value_or(Payload{t.program[q.gathered].format, nullptr}),
-                    t.program[q.weight].count(), schedule.reducing_steps(), schedule.steps());
-    }
+    for (const ParameterTensors& q : t.parameters)
+        if (q.master && in.front() == q.master && out.front() == q.gathered) return described(traffic_of_gathers(t, q));
     return "";
 }
 
@@ -192,19 +201,22 @@ void add_share(MemoryRows& rows, std::string_view purpose, const TrainingProgram
 }
 
 /// The weights that a sharded optimizer gathers. What is sent in the master weight's own format needs no second copy:
-/// the master weight is the replica's part of it.
+/// the master weight is the replica's part of it. FSDP keeps nothing that it has gathered.
 void add_gathered(MemoryRows& rows, const TrainingProgram& t, const ParameterTensors& q) {
-    constexpr std::string_view purpose = "weights, gathered";
-    const bool whole = !t.shard.row().weights, own = q.gathered == q.weight;
-    if (!own || !whole) add_share(rows, "master weights", t, q.master, true);
-    if (whole || !own) add_share(rows, purpose, t, q.gathered, !whole);
-    if (!t.shard.gather || t.shard.gather->blocks == nullptr) return;
+    constexpr std::string_view purpose = "weights, gathered", scales = "scales of gathered weights";
+    const bool keeps = !t.shard.row().weights;
+    if (!keeps || q.gathered != q.weight) add_share(rows, "master weights", t, q.master, true);
+    if (!keeps) return;
+    const TensorInfo& weight = t.program[q.weight];
+    if (!t.shard.gather || t.shard.gather->blocks == nullptr)
+        return add_elements(rows, purpose, t.program[q.gathered].format, weight.count());
     const BlockScaling scaling = scaling_of(*t.shard.gather->blocks);
-    const Shape& shape = t.program[q.weight].shape;
-    const std::int64_t columns = shape.empty() ? 1 : shape.back(),
-                       blocks = scaling.grid(element_count(shape) / columns, columns).count();
-    add_elements(rows, "scales of gathered weights", scaling.scale_format(), whole ? blocks : t.share(blocks));
-    if (has_upper_scales(scaling.rule)) add_elements(rows, "scales of gathered weights", fp32_format, 1);
+    const std::int64_t blocks = grid_of(scaling, weight.shape).count();
+    add_elements(rows, purpose, scaling.element, weight.count());
+    add_elements(rows, scales, scaling.scale_format(), blocks);
+    if (scaling.rule == ScaleRule::affine)
+        add_elements(rows, "zero points of gathered weights", scaling.element, blocks);
+    if (has_upper_scales(scaling.rule)) add_elements(rows, scales, fp32_format, 1);
 }
 
 /// The casts of weights that forward and backward make; what the optimizer gathers is not among them, nor what is cast
@@ -259,15 +271,16 @@ MemoryAccount memory_of(const TrainingProgram& t) {
     }
     const std::vector<TensorId> casts = casts_of_weights(t);
     for (const TensorId id : casts) add_kept(account.rows, "weights, cast", p, id);
-    const ShardingRow& sharding = t.shard.row();
     for (const ParameterTensors& q : t.parameters) {
-        add_share(account.rows, gradients_kept, t, q.gradient, sharding.gradients);
-        add_share(account.computed_gradients, gradients_kept, t, computed_gradient(p, q.gradient), sharding.gradients);
+        const bool divided = t.divides_gradients();
+        add_share(account.rows, gradients_kept, t, q.gradient, divided);
+        add_share(account.computed_gradients, gradients_kept, t, computed_gradient(p, q.gradient), divided);
     }
     for (const ParameterTensors& q : t.parameters) {
-        add_share(account.rows, "optimizer m", t, q.m, sharding.state);
-        add_share(account.rows, "optimizer v", t, q.v, sharding.state);
-        add_share(account.rows, "Kahan compensation", t, q.compensation, sharding.state);
+        const bool divided = t.shard.is_sharded();
+        add_share(account.rows, "optimizer m", t, q.m, divided);
+        add_share(account.rows, "optimizer v", t, q.v, divided);
+        add_share(account.rows, "Kahan compensation", t, q.compensation, divided);
     }
     for (const Instruction& i : p.forward)
         for (const TensorId out : outputs_of(i.op))

@@ -7,5 +7,5 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         bytes = amp::fuzz::zip_of(
             {{"t/data.pkl", bytes}, {"t/data/0", std::string(96, 'x')}, {"t/data/1", std::string(48, 'y')}});
     return amp::fuzz::run(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(),
-                          [](const std::filesystem::path& path) { return amp::open_pt(path, {}); });
+                          [](const std::filesystem::path& path) { return amp::open_pt({.path = path}); });
 }

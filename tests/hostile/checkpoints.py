@@ -83,7 +83,7 @@ def indexed(rng, box):
         own = [tensor for tensor in tensors if weight_map[tensor] == name]
         files[name] = safetensors([(tensor, "F32", (3,), floats(rng, 3)) for tensor in own])
     index, bad = {"metadata": {"total_size": 48}, "weight_map": weight_map}, ()
-    kind = rng.randrange(5)
+    kind = rng.randrange(6)
     if kind == 0:
         index = damage_json(rng, index)
     elif kind == 1:
@@ -92,6 +92,10 @@ def indexed(rng, box):
     elif kind == 2:
         chosen = rng.choice(sorted(names))
         files[chosen] = damage(rng, files[chosen])
+    elif kind == 4:  # no element, of a type that may be smaller than a byte, under two indices
+        files = {"e.safetensors": safetensors([("e", rng.choice(["F4", "F6_E2M3", "F32"]), (0,), b"")])}
+        index["weight_map"] = {"e": "e.safetensors"}
+        files["another.safetensors.index.json"] = json.dumps(index)
     text = json.dumps(index, default=str, ensure_ascii=True)
     files["model.safetensors.index.json"] = damage(rng, text.encode()) if kind == 3 else text
     path = write(box, "c", files)

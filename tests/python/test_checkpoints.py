@@ -157,6 +157,115 @@ def test_adam_reads_the_names_and_steps_of_other_frameworks(tmp_path):
     assert {e["dominated"] for e in found["total"]["states"][0]["eps"] if e["eps"] > 2.0 ** -30} == {1}
 
 
+def equal_layers(**options):
+    """A model whose weights all have one shape, and its optimizer after three steps; the tenth layer's moments are 0.
+    By name, the tenth layer comes after the first."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(4, 4, bias=False) for _ in range(12)])
+    optimizer = torch.optim.AdamW(model.parameters(), eps=1e-6, **options)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(2, 4)).sum().backward()
+        optimizer.step()
+    still = optimizer.state[model[10].weight]
+    still["exp_avg"].zero_()
+    still["exp_avg_sq"].zero_()
+    return model, optimizer
+
+
+def still_tensors(found):
+    return [tensor["tensor"] for tensor in found["tensors"] if tensor["nonzero"] == 0]
+
+
+def test_counted_parameters_are_named_only_where_it_is_sure_which_they_are(tmp_path):
+    import torch.distributed.checkpoint as dcp
+    model, optimizer = equal_layers()
+    state = {"model": model.state_dict(), "optim": optimizer.state_dict()}
+    torch.save(state, tmp_path / "one.pt")
+    found = adam_of(tmp_path / "one.pt")
+    assert still_tensors(found) == ["model.10.weight"] and not found["warnings"]
+    assert {tensor["tensor"] for tensor in found["tensors"]} == {f"model.{name}" for name in model.state_dict()}
+    assert found["total"]["updated"] == found["total"]["nonzero"] > 0
+
+    dcp.save(state, checkpoint_id=tmp_path / "dcp")  # sorted by name when it is read, as safetensors are
+    folder = tmp_path / "checkpoint-1000"
+    folder.mkdir()
+    save_file(model.state_dict(), folder / "model.safetensors")
+    torch.save(optimizer.state_dict(), folder / "optimizer.pt")
+    for path in (tmp_path / "dcp", folder):
+        found = adam_of(path)
+        assert still_tensors(found) == ["10"] and found["total"]["updated"] == 0 and found["exact"]
+        assert [warning for warning in found["warnings"] if "the optimizer counts its parameters" in warning]
+        text = " ".join(run("amp-adam", path)[0].split())
+        assert "which weights are those of 0, 1, 10 and 9 more is not known." in text
+
+    halves = [{"params": list(model[6:].parameters())}, {"params": list(model[:6].parameters())}]
+    torch.save({"model": model.state_dict(), "optim": trained_halves(model, halves)}, tmp_path / "halves.pt")
+    found = adam_of(tmp_path / "halves.pt")  # two groups: the order is not the model's
+    assert {tensor["tensor"] for tensor in found["tensors"]} == {str(i) for i in range(12)}
+
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 3, bias=False), torch.nn.Linear(3, 2, bias=False))
+    small = torch.optim.AdamW(layers.parameters())
+    layers(torch.randn(2, 4)).sum().backward()
+    small.step()
+    save_file(layers.state_dict(), folder / "model.safetensors")
+    torch.save(small.state_dict(), folder / "optimizer.pt")
+    found = adam_of(folder)
+    assert [tensor["tensor"] for tensor in found["tensors"]] == ["0.weight", "1.weight"]
+    assert found["total"]["updated"] == found["total"]["nonzero"] > 0 and not found["lost_exact"]
+    text = " ".join(run("amp-adam", folder)[0].split())
+    assert "This is an estimate: the step is made once more, from the weights after it" in text
+
+
+def trained_halves(model, halves):
+    optimizer = torch.optim.AdamW(halves)
+    optimizer.zero_grad()
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+    return optimizer.state_dict()
+
+
+def test_settings_that_are_tensors_are_read(tmp_path):
+    import torch.distributed.checkpoint as dcp
+    model, optimizer = equal_layers(lr=torch.tensor(0.25), betas=(0.5, 0.75))
+    state = {"model": model.state_dict(), "optim": optimizer.state_dict()}
+    torch.save(state, tmp_path / "one.pt")
+    dcp.save(state, checkpoint_id=tmp_path / "dcp")
+    for path in (tmp_path / "one.pt", tmp_path / "dcp"):
+        found = adam_of(path)
+        assert (found["lr"], found["beta1"], found["beta2"], found["eps"]) == (0.25, 0.5, 0.75, 1e-6)
+        assert not [warning for warning in found["warnings"] if "optimizer's settings" in warning]
+    assert still_tensors(adam_of(tmp_path / "one.pt")) == ["model.10.weight"]
+
+
+def test_the_number_of_steps_is_read_wherever_it_stands(tmp_path):
+    moments = {"exp_avg": torch.tensor([0.5, -1.0]), "exp_avg_sq": torch.tensor([0.25, 2.0])}
+    group = {"lr": 0.5, "betas": (0.5, 0.75), "eps": 1e-6, "weight_decay": 0.0, "params": [0]}
+
+    def of(own, shared):
+        torch.save({"state": {0: {**moments, **own}}, "param_groups": [{**group, **shared}]}, tmp_path / "o.pt")
+        found = adam_of(tmp_path / "o.pt")
+        return found["step"], found["basis"], found["exact"]
+
+    for own, shared in (({"step": torch.tensor(3.0)}, {}), ({"step": 3}, {}), ({}, {"step": 3}),
+                        ({}, {"step": torch.tensor(3, dtype=torch.int32)})):
+        assert of(own, shared) == (3, "checkpoint", True), (own, shared)
+    for own, shared in (({}, {}), ({"step": 0}, {}), ({}, {"step": "three"})):
+        assert of(own, shared) == (None, "unnumbered", False), (own, shared)
+
+
+def test_optimizers_that_are_not_adam_are_named(tmp_path):
+    _, largest = equal_layers(amsgrad=True)
+    torch.save(largest.state_dict(), tmp_path / "largest.pt")
+    assert [warning for warning in adam_of(tmp_path / "largest.pt")["warnings"] if "AMSGrad" in warning]
+    model, _ = equal_layers()
+    descent = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    descent.step()  # with the gradients of the last backward pass
+    torch.save({"model": model.state_dict(), "optim": descent.state_dict()}, tmp_path / "sgd.pt")
+    error, = run("amp-adam", tmp_path / "sgd.pt", code=1)[1]
+    assert "holds the state of an optimizer, but not Adam's m and v" in error
+
+
 def test_what_is_whole_of_a_damaged_checkpoint_is_counted(saved, tmp_path):
     from torch.distributed.checkpoint import FileSystemReader
     folder, whole = tmp_path / "damaged", counts(saved / "tensors.safetensors", *COUNTED)[0]

@@ -104,7 +104,8 @@ def test_shapes_tables_and_refusals():
                        ({"format": "mxfp9"}, "or blocks: mxfp8"),
                        ({"divide": "twice"}, "known: before, after, nccl-avg"), ({"scaling": "te"}, "none, ms-amp"),
                        ({"algorithm": "doubling", "format": "mxfp8"}, "those that take mxfp8"),
-                       ({"scaling": "ms-amp", "divide": "nccl-avg"}, "does not go with it")):
+                       ({"scaling": "ms-amp", "divide": "after"}, "after does not go with it"),
+                       ({"scaling": "ms-amp", "divide": "nccl-avg"}, "nccl-avg does not go with it")):
         with pytest.raises(ValueError, match=why):
             ampscope.all_reduce(x, **words)
     for wrong in ([], [np.ones(2), np.ones(3)]):

@@ -61,7 +61,9 @@ std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& op
     Words words;
     const AdamOptions standard = standard_adam_options();
     CommandLine app("amp-adam", "What eps and the formats of its state do to Adam, on recorded gradients.", examples);
-    app.reads(app.add_option("PATH", words.paths, "Run folders, or gradients in files or folders")->required());
+    app.reads(app.add_option("PATH", words.paths,
+                             "Run folders, gradients in files or folders, or checkpoints with Adam's m and v")
+                  ->required());
     app.add_option("--eps", options.eps, "Values of eps to try, separated by commas; default 1e-4 to 1e-15")
         ->delimiter(',')
         ->allow_extra_args(false)

@@ -27,6 +27,9 @@ std::string basis_text(AdamBasis basis) {
     case AdamBasis::contiguous: return "exact: every gradient from step 0 on was recorded";
     case AdamBasis::checkpoint:
         return "exact: m and v are those that the last step before the checkpoint left (in other formats: rounded)";
+    case AdamBasis::unnumbered:
+        return "an estimate: m and v are those that the last step before the checkpoint left, but how many steps there "
+               "were is not known: many, it is assumed";
     case AdamBasis::held: return "an estimate: gradients are taken to stay until the next recorded one";
     case AdamBasis::stationary: return "an estimate: the one gradient is taken for that of every step";
     }
@@ -89,13 +92,33 @@ TableBlock state_table(const AdamFindings& f) {
     return table;
 }
 
+/// "h.0.bias, h.1.bias, h.2.bias and 4 more".
+std::string some_of(const std::vector<std::string>& names) {
+    constexpr std::size_t most = 3;
+    std::vector<std::string> some;
+    for (std::size_t i = 0; i < std::min(names.size(), most); ++i)
+        some.push_back(shortened_name(printable(names[i]), 40));
+    return fmt::format("{}{}", fmt::join(some, ", "),
+                       names.size() > most ? fmt::format(" and {} more", names.size() - most) : "");
+}
+
 std::string lost_text(const AdamFindings& f) {
-    if (f.total.updated == 0) return "Updates lost in the weights' format: the weights are not recorded.";
+    const std::string unmatched =
+        f.unmatched.empty() ? "" : "which weights are those of " + some_of(f.unmatched) + " is not known";
+    if (f.total.updated == 0)
+        return fmt::format("Updates lost in the weights' format: {}.",
+                           unmatched.empty() ? "the weights are not recorded" : unmatched);
     std::vector<std::string> parts;
     for (std::size_t i = 0; i < f.total.lost.size(); ++i)
         parts.push_back(fmt::format("{} {}", f.question.weights[i].name, percent(f.total.lost[i], f.total.updated)));
-    return fmt::format("Weights with a gradient that the step leaves as they are (state in FP32), by their format: {}.",
-                       fmt::join(parts, ", "));
+    const bool is_later = f.basis == AdamBasis::checkpoint || f.basis == AdamBasis::unnumbered;
+    return fmt::format("Weights with a gradient that the step leaves as they are (state in FP32), by their format: "
+                       "{}.{}{}",
+                       fmt::join(parts, ", "),
+                       is_later ? " This is an estimate: the step is made once more, from the weights after it, as the "
+                                  "checkpoint does not have those before it."
+                                : "",
+                       unmatched.empty() ? "" : " Not all weights are counted: " + unmatched + ".");
 }
 
 TableBlock tensor_table(const AdamFindings& f, const AdamToolOptions& options) {
@@ -200,6 +223,7 @@ void write_json(const std::vector<AdamFindings>& inputs, const std::vector<std::
         Json input = {{"input", printable(f.name)},
                       {"basis", name_of(f.basis)},
                       {"exact", f.is_exact()},
+                      {"lost_exact", f.is_lost_exact()},
                       {"known", name_of(f.known())},
                       {"step", or_null(f.step)},
                       {"kind", optimizer_kind_names[static_cast<std::size_t>(o.kind)]},

@@ -35,7 +35,7 @@ void block_message_cases(Cases& cases) {
     for (const std::string_view name : all_reduce_order_names)
         for (const BlockSpec& blocks : block_formats) {
             const auto order = parse_name<AllReduceOrder>("all-reduce", all_reduce_order_names, name);
-            if (!row_of(order).takes_blocks || blocks.rows > 1 || blocks.rule == ScaleRule::affine) continue;
+            if (!row_of(order).takes_blocks || !takes_messages(blocks)) continue;
             for (const int replicas : {1, 2, 3, 8})
                 for (const bool gathers : {true, false})
                     add_all_reduce(cases, {.order = order, .blocks = &blocks}, replicas,

@@ -117,9 +117,9 @@ FigureBlock figure_of(const CollectiveErrorFindings& f) {
 
 Document document_of(const CollectiveErrorFindings& f) {
     Document document{.title = "What adding up gradients costs",
-                      .subtitle =
-                          fmt::format("{} of {} with {} each; each step is a replica", plural(f.steps, "recorded step"),
-                                      plural(f.tensors, "tensor"), plural(f.elements, "element")),
+                      .subtitle = fmt::format("{} of {} with {} together; each step is a replica",
+                                              plural(f.steps, "recorded step"), plural(f.tensors, "tensor"),
+                                              plural(f.elements, "element")),
                       .blocks = {}};
     document.add(table_of(f));
     document.add(figure_of(f));

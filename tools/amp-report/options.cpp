@@ -23,6 +23,14 @@ Runs of one network on the same data are compared; other networks get a section
 of their own. Without --html, --markdown and --json the terminal shows its
 tables.)";
 
+/// Throws std::invalid_argument for options of other reports than that on collectives.
+void check_collectives(const CommandLine& app) {
+    constexpr std::string_view used[] = {"PATH", "--collectives", "--html", "--markdown", "--json", "--threads"};
+    for (const CLI::Option* option : app.get_options())
+        if (option->count() > 0 && std::ranges::find(used, option->get_name()) == std::end(used))
+            throw std::invalid_argument(option->get_name() + " has no effect with --collectives");
+}
+
 void interpret(const CommandLine& app, const std::vector<std::string>& paths, ReportOptions& options) {
     options.paths.assign(paths.begin(), paths.end());
     if (!options.keep.empty() && !paths.empty())
@@ -32,6 +40,7 @@ void interpret(const CommandLine& app, const std::vector<std::string>& paths, Re
     if ((app.count("--seeds") > 0 || app.count("--steps") > 0 || app.count("--comparison") > 0) && !paths.empty())
         throw std::invalid_argument("--comparison, --seeds and --steps are for what amp-report trains; these runs are "
                                     "trained already");
+    if (options.collectives) check_collectives(app);
 }
 
 } // namespace

@@ -2,6 +2,10 @@
 #include <ampscope/tools/chart/terminal.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string_view>
+#include <vector>
 
 namespace amp::train_tool {
 
@@ -24,6 +28,14 @@ std::string list_of_accumulators() {
     return text;
 }
 
+/// The blocks to which messages may be cast, or those to which they may not.
+std::string names_of_blocks(bool of_messages) {
+    std::vector<std::string_view> names;
+    for (const BlockSpec& row : block_formats)
+        if (takes_messages(row) == of_messages) names.push_back(row.name);
+    return fmt::format("{}", fmt::join(names, ", "));
+}
+
 } // namespace
 
 std::string list_of_names() {
@@ -44,7 +56,9 @@ std::string list_of_names() {
     rows("Algorithms of the all-reduce (--all-reduce NAME)", all_reduce_rows);
     rows("Divisions by the number of replicas (--divide NAME)", all_reduce_divisions);
     rows("Sharded optimizers (--shard NAME)", shardings);
-    text += fmt::format("Blocks of messages and of gathered weights:\n  {}\n", names_of_rows(block_formats));
+    text += fmt::format("Blocks of messages and of gathered weights:\n  {}\n", names_of_blocks(true));
+    text += fmt::format("More blocks of gathered weights (--shard zero1 --gather-format NAME):\n  {}\n",
+                        names_of_blocks(false));
     return folded(text + list_of_accumulators());
 }
 

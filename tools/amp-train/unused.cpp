@@ -62,6 +62,7 @@ void note_unused(const CLI::App& app, TrainToolOptions& options) {
         {first.clip > 0, "--clip", {"--clip-before-unscale"}},
         {first.replicas > 1, "--replicas above 1", {"--all-reduce", "--divide"}},
         {first.replicas > 1 || first.all_reduce.scaled, "--replicas above 1", {"--all-reduce-format"}},
+        {first.replicas > 1 || first.shard.gather, "--replicas above 1, or --gather-format", {"--shard"}},
         {some([](const TrainOptions& o) { return o.precision.loss_scaler.options.scaling != LossScaling::off; }),
          "a precision with a loss scaler",
          {"--loss-scale", "--init-scale", "--unscale-late"}},

@@ -86,7 +86,7 @@ void bind_adam(nb::module_& m) {
     nb::class_<AdamFindings>(m, "AdamFindings", "What a recording says of Adam: see ampscope.adam_findings().")
         .def_prop_ro("name", text_of(&AdamFindings::name), "The path as given.", InEnvironment())
         .def_prop_ro("basis", named(&AdamFindings::basis),
-                     "How the state before the step is known: recorded, contiguous, checkpoint, held or "
+                     "How the state before the step is known: recorded, contiguous, checkpoint, unnumbered, held or "
                      "stationary.",
                      InEnvironment())
         .def_prop_ro("is_exact", &AdamFindings::is_exact, "Whether the state before the step is known, not estimated.",
@@ -108,6 +108,8 @@ void bind_adam(nb::module_& m) {
                      InEnvironment())
         .def_prop_ro("advice", text_of(&AdamFindings::advice), "Which eps and formats to use, in sentences.",
                      InEnvironment())
+        .def_prop_ro("unmatched", text_of(&AdamFindings::unmatched),
+                     "The parameters of a checkpoint that has weights, but none known to be theirs.", InEnvironment())
         .def_prop_ro("warnings", text_of(&AdamFindings::warnings), InEnvironment())
         .def_prop_ro("errors", text_of(&AdamFindings::errors), InEnvironment());
     m.def("amp_adam", &amp_adam, nb::arg("words"), InEnvironment());

@@ -16,10 +16,11 @@ struct AllReduceDivisionRow {
 };
 inline constexpr std::array all_reduce_divisions = {
     AllReduceDivisionRow{"before", "each gradient is divided by the number of replicas and rounded, then summed",
-                         "PyTorch's DDP"},
-    AllReduceDivisionRow{"after", "the sum is divided", "Horovod; DeepSpeed's default"},
+                         "PyTorch's DDP: ddp_comm_hooks/default_hooks.py"},
+    AllReduceDivisionRow{"after", "the sum is divided by the number of replicas and rounded",
+                         "Horovod: gradient_predivide_factor=1; DeepSpeed: prescale_gradients=false"},
     AllReduceDivisionRow{"nccl-avg", "each gradient is multiplied by 1 / N, which is rounded to the format before",
-                         "NCCL's AVG for floating point: PreMulSum in src/enqueue.cc"},
+                         "NCCL, src/enqueue.cc: ncclAvg of floating point is PreMulSum"},
 };
 inline constexpr auto all_reduce_division_names = names_in(all_reduce_divisions);
 

@@ -19,7 +19,8 @@ def all_reduce(gradients: Any, algorithm: str = "ring", format: FormatLike | Non
     format              what is sent and summed in; FP32 unless given; or blocks to which each message is cast, and
                         which are summed in FP32: "mxfp8", "nvfp4" ... (ampscope.recipes())
     divide              "before" or "after" the sum, or "nccl-avg"
-    scaling             "ms-amp": one power-of-two scale for all replicas, E4M3 unless a format is given
+    scaling             "ms-amp": one power-of-two scale for all replicas, E4M3 unless a format is given; it takes no
+                        other division than "before"
     Raises ValueError for unknown names, for what does not go together, and for other shapes, TypeError for a tensor
     that requires a gradient. The result does not depend on threads (0: all cores)."""
     if scaling not in ("none", "ms-amp"):
