@@ -66,13 +66,17 @@ class MpiRanks : public Ranks {
 
   private:
     void end_all(int exit_code) override { MPI_Abort(MPI_COMM_WORLD, exit_code); }
-    /// Waits for the length of a message. MPI_Recv would keep a core busy meanwhile, which others count on.
+    /// Waits for the length of a message. MPI_Recv would keep a core busy meanwhile, which others count on: what does
+    /// not come at once is looked for ever more rarely.
     static MPI_Status wait_for(int source) {
         MPI_Status status;
+        std::chrono::microseconds pause{0};
         for (int found = 0;;) {
             MPI_Iprobe(source, of_lengths, MPI_COMM_WORLD, &found, &status);
             if (found != 0) return status;
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            if (pause.count() < 50) std::this_thread::yield();
+            else std::this_thread::sleep_for(pause);
+            pause = std::min(pause + std::chrono::microseconds{1}, std::chrono::microseconds{1000});
         }
     }
     static int count_at(std::uint64_t at, std::uint64_t length) {

@@ -125,6 +125,7 @@ void RankGroup::all_reduce(Backend& backend, const op::AllReduce& op) const {
         return e.from ? ranks_.receive(of(*e.from)).second : std::vector<std::byte>();
     });
     std::ranges::copy(mean, backend[op.out].begin());
+    backend.run(op::Cast{op.out, op.out}); // rounded to the format of the tensor, and counted as it is elsewhere
 }
 
 void RankGroup::run(Backend& backend, const Op& op) const {

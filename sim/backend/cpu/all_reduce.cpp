@@ -1,9 +1,8 @@
 #include <ampscope/sim/backend/cpu/all_reduce.h>
 
-#include <ampscope/formats/batch.h>
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/backend/cpu/detail/wide.h>
-#include <ampscope/sim/backend/kernels/all_reduce.h>
+#include <ampscope/sim/backend/cpu/transport.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -22,33 +21,12 @@ float amax_of(std::span<const std::span<const float>> gradients) {
     return std::bit_cast<float>(most);
 }
 
-/// values = round(change(value)) in that format: the vectorised version of an unscaled Transport.
-template <class Change>
-void round_each(const FormatSpec& format, std::span<float> values, const Change& change) {
-    std::vector<double> wide(values.begin(), values.end());
-    for (double& x : wide) x = change(x);
-    cpu::round_wide(format, wide.data(), values.data(), static_cast<std::int64_t>(values.size()));
-}
-
-/// Gradients become what is sent.
-void send(const Transport& transport, std::span<float> gradients) {
-    if (transport.scaled) {
-        for (float& x : gradients) x = transport.send(x);
-        return;
-    }
-    const double divisor = transport.divisor(), factor = transport.factor();
-    round_each(transport.format, gradients, [=](double x) { return x / divisor; });
-    if (transport.division == AllReduceDivision::nccl_avg)
-        round_each(transport.format, gradients, [=](double x) { return x * factor; });
-}
-
 /// Pairwise sums without casts: the vectorised version of reduce_chunk().
 void add_pairwise(const Transport& transport, const ReplicaChunk& chunk, std::span<const Addition> additions) {
     const auto of = [&](std::int64_t replica) {
         return std::span(chunk.numbers + replica * chunk.stride, static_cast<std::size_t>(chunk.count));
     };
-    for (const Addition& a : additions)
-        apply(Operation::add, transport.format, of(a.to), of(a.from), {}, of(a.to), {.policy = transport.policy()});
+    for (const Addition& a : additions) cpu::add(transport, of(a.to), of(a.from));
 }
 
 /// The op on gradients of replicas, wherever they lie.
@@ -59,7 +37,7 @@ void reduce(const AllReduce& op, std::span<const std::span<const float>> gradien
     replicas.reserve(gradients.size() * out.size());
     for (const std::span<const float> gradient : gradients)
         replicas.insert(replicas.end(), gradient.begin(), gradient.end());
-    send(transport, replicas);
+    cpu::send(transport, replicas);
 
     const Schedule schedule = op.schedule();
     const ChunkReduction how = chunk_reduction(op, transport, schedule);
@@ -75,10 +53,7 @@ void reduce(const AllReduce& op, std::span<const std::span<const float>> gradien
             std::copy_n(chunk.numbers + sum.owner * count, end - begin, out.begin() + begin);
         }
     });
-    if (transport.scaled)
-        for (float& x : out) x = transport.receive(x);
-    else if (transport.changes_sums())
-        round_each(transport.format, out, [&](double x) { return x / transport.number; });
+    cpu::receive(transport, out);
 }
 
 } // namespace

@@ -55,8 +55,22 @@ struct ReplicaChunk {
     std::int64_t stride, replicas, count;
 };
 
-/// Replaces numbers by what a receiver reads of them, once they are cast to blocks in one row.
-inline AMPSCOPE_DEVICE void cast_message(const BlockScaling& scaling, float* x, std::int64_t count) {
+/// What a receiver reads of an element of a block.
+inline AMPSCOPE_DEVICE float read_element(const BlockScaling& scaling, float q, float factor) {
+    return named(static_cast<float>(dequantized(scaling.rule, q, factor)));
+}
+
+/// Looks at no part of a message.
+struct Unseen {
+    AMPSCOPE_DEVICE void upper_scale(float) const {}
+    AMPSCOPE_DEVICE void scale(float) const {}
+    AMPSCOPE_DEVICE void element(float) const {}
+};
+
+/// Replaces numbers by what a receiver reads of them, once they are cast to blocks in one row. `sent` is shown the
+/// upper scale, each block's decode scale, and its elements after it.
+template <class Sent = Unseen>
+inline AMPSCOPE_DEVICE void cast_message(const BlockScaling& scaling, float* x, std::int64_t count, Sent&& sent = {}) {
     const bool keeps_nan = amax_keeps_nan(scaling.rule);
     const auto amax_of = [&](std::int64_t begin, std::int64_t end) {
         std::uint32_t most = 0; // bits of magnitudes are ordered as magnitudes are
@@ -67,14 +81,17 @@ inline AMPSCOPE_DEVICE void cast_message(const BlockScaling& scaling, float* x, 
         return std::bit_cast<float>(most);
     };
     const float upper = has_upper_scales(scaling.rule) ? scaling.upper_scale(amax_of(0, count)) : 1;
+    sent.upper_scale(upper);
     const std::int64_t width = scaling.columns == 0 ? count : scaling.columns;
     for (std::int64_t begin = 0; begin < count; begin += width) {
         const std::int64_t end = begin + width < count ? begin + width : count;
         const BlockScale scale = scaling.scale_of(amax_of(begin, end), scaling.tensor_scale(upper));
         const float factor = scaling.factor(scale.decode, upper);
+        sent.scale(scale.decode);
         for (std::int64_t i = begin; i < end; ++i) {
             const float q = round_scaled(scaling.element, scale.scaled(x[i]), scale, {});
-            x[i] = named(static_cast<float>(dequantized(scaling.rule, q, factor)));
+            sent.element(q);
+            x[i] = read_element(scaling, q, factor);
         }
     }
 }
