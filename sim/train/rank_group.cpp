@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <condition_variable>
 #include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
 #include <type_traits>
 
 namespace amp {
@@ -23,6 +27,35 @@ std::vector<T> values_of(std::span<const std::byte> bytes) {
     std::vector<T> values(bytes.size() / sizeof(T));
     if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
     return values;
+}
+
+/// After which instruction of backward a gradient is complete, the op that then adds it to those of micro-batches, and
+/// the op that reduces it.
+struct Completion {
+    std::size_t instruction = 0;
+    const op::AccumulateGradient* total = nullptr;
+    const op::AllReduce* reduce = nullptr;
+};
+
+/// Those of all gradients, in the order in which they are complete: the same on every rank.
+std::vector<Completion> completions(const Program& program) {
+    const auto storage = [&](TensorId id) { return program[id].storage ? program[id].storage.index : id.index; };
+    std::map<std::int32_t, std::size_t> written; // last by which instruction
+    std::map<std::int32_t, const op::AccumulateGradient*> totals;
+    for (std::size_t i = 0; i < program.backward.size(); ++i) {
+        const Op& op = program.backward[i].op;
+        if (const auto* const total = std::get_if<op::AccumulateGradient>(&op)) totals[total->totals[0].index] = total;
+        else
+            for (const TensorId out : outputs_of(op)) written[storage(out)] = i;
+    }
+    std::vector<Completion> all;
+    for (const Instruction& i : program.check)
+        if (const auto* const reduce = std::get_if<op::AllReduce>(&i.op)) {
+            const op::AccumulateGradient* const total = totals.at(reduce->in[0].index);
+            all.push_back({written[storage(total->in)], total, reduce});
+        }
+    std::ranges::stable_sort(all, {}, &Completion::instruction);
+    return all;
 }
 
 /// Whether a first scale follows from the tensor itself in this step: see delayed_scale().
@@ -110,29 +143,74 @@ void RankGroup::merge_history(Backend& backend, const op::UpdateScale& op) const
     }
 }
 
-void RankGroup::all_reduce(Backend& backend, const op::AllReduce& op) const {
+std::vector<float> RankGroup::mean_of(const op::AllReduce& op, std::vector<float> own) const {
     const auto share_amax = [&](float amax) {
         std::uint32_t most = 0; // bits of magnitudes are ordered as magnitudes are
         for (const std::vector<std::byte>& bytes : gather_bytes(bytes_of(std::span<const float>(&amax, 1))))
             most = std::max(most, std::bit_cast<std::uint32_t>(values_of<float>(bytes)[0]));
         return std::bit_cast<float>(most);
     };
-    const std::span<const float> own = backend.read(op.in[static_cast<std::size_t>(replica())]);
-    const std::vector<float> mean = ranked_all_reduce(op, own, replica(), share_amax, [&](const Exchange& e) {
-        const auto of = [&](int other) { return rank_of(other); };
-        if (e.to && e.from) return ranks_.exchange(of(*e.to), e.bytes, of(*e.from));
-        if (e.to) ranks_.send(of(*e.to), e.bytes);
-        return e.from ? ranks_.receive(of(*e.from)).second : std::vector<std::byte>();
+    return ranked_all_reduce(op, std::move(own), replica(), share_amax, [&](const Exchange& e) {
+        if (e.to && e.from) return ranks_.exchange(rank_of(*e.to), e.bytes, rank_of(*e.from));
+        if (e.to) ranks_.send(rank_of(*e.to), e.bytes);
+        return e.from ? ranks_.receive(rank_of(*e.from)).second : std::vector<std::byte>();
     });
-    std::ranges::copy(mean, backend[op.out].begin());
-    backend.run(op::Cast{op.out, op.out}); // rounded to the format of the tensor, and counted as it is elsewhere
 }
 
-void RankGroup::run(Backend& backend, const Op& op) const {
+std::vector<float> RankGroup::own_gradient(const Backend& backend, const op::AllReduce& op) const {
+    const std::span<const float> own = backend.read(op.in[static_cast<std::size_t>(replica())]);
+    return {own.begin(), own.end()};
+}
+
+void RankGroup::backward(Backend& backend, const TrainingProgram& training) {
+    if (in_turn_) return replay(backend, training.program.backward);
+    const std::vector<Completion> all = completions(training.program);
+    std::vector<std::vector<float>> own(all.size());
+    std::size_t complete = 0;
+    std::mutex mutex; // of `complete`
+    std::condition_variable_any changed;
+    std::exception_ptr failure;
+    std::jthread sender([&](const std::stop_token& stop) {
+        const FloatEnvironment environment;
+        try {
+            for (std::size_t i = 0; i < all.size(); ++i) {
+                std::unique_lock lock(mutex);
+                if (!changed.wait(lock, stop, [&] { return complete > i; })) return;
+                lock.unlock();
+                means_[all[i].reduce] = mean_of(*all[i].reduce, std::move(own[i]));
+            }
+        } catch (...) {
+            failure = std::current_exception();
+        }
+    });
+    auto next = all.begin();
+    const Tape& tape = training.program.backward;
+    for (std::size_t i = 0; i < tape.size(); ++i) {
+        if (!std::holds_alternative<op::AccumulateGradient>(tape[i].op)) backend.run(tape[i].op);
+        for (; next != all.end() && next->instruction <= i; ++next) {
+            backend.run(*next->total);
+            own[complete] = own_gradient(backend, *next->reduce);
+            const std::lock_guard lock(mutex);
+            ++complete;
+            changed.notify_one();
+        }
+    }
+    sender.join();
+    if (failure) std::rethrow_exception(failure);
+}
+
+void RankGroup::run(Backend& backend, const Op& op) {
     const FloatEnvironment environment;
-    if (const auto* const reduce = std::get_if<op::AllReduce>(&op)) return all_reduce(backend, *reduce);
-    if (const auto* const update = std::get_if<op::UpdateScale>(&op)) merge_history(backend, *update);
-    backend.run(op);
+    const auto* const reduce = std::get_if<op::AllReduce>(&op);
+    if (reduce == nullptr) {
+        if (const auto* const update = std::get_if<op::UpdateScale>(&op)) merge_history(backend, *update);
+        return backend.run(op);
+    }
+    auto reduced = means_.extract(reduce);
+    const std::vector<float> mean =
+        reduced ? std::move(reduced.mapped()) : mean_of(*reduce, own_gradient(backend, *reduce));
+    std::ranges::copy(mean, backend[reduce->out].begin());
+    backend.run(op::Cast{reduce->out, reduce->out}); // rounded to the format of the tensor, and counted as elsewhere
 }
 
 } // namespace amp

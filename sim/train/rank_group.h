@@ -6,6 +6,7 @@
 #include <ampscope/sim/base/ranks.h>
 #include <ampscope/sim/program/training_program.h>
 
+#include <map>
 #include <vector>
 
 namespace amp {
@@ -29,12 +30,15 @@ class RankGroup {
     void begin_replica(Backend& backend, const TrainingProgram& training);
     void end_replica(Backend& backend, const TrainingProgram& training);
 
+    /// Runs backward of this replica's last micro-batch. Meanwhile each gradient is reduced as soon as it is complete,
+    /// unless replicas take turns.
+    void backward(Backend& backend, const TrainingProgram& training);
     /// The numbers of all replicas, replica after replica; each has equally many.
     [[nodiscard]] std::vector<double> gather(std::span<const double> own) const;
     /// Adds up the counts of all replicas' casts.
     void merge_counts(Backend& backend) const;
     /// Runs an op of TrainingProgram's check tape, where replicas meet.
-    void run(Backend& backend, const Op& op) const;
+    void run(Backend& backend, const Op& op);
     /// The bytes of rank 0, on every rank.
     [[nodiscard]] std::vector<std::byte> from_first(std::span<const std::byte> bytes) const;
 
@@ -43,11 +47,13 @@ class RankGroup {
     [[nodiscard]] int rank_of(int replica) const { return ranks_.size() - 1 - replica; }
     /// The messages of all replicas, by replica.
     [[nodiscard]] std::vector<std::vector<std::byte>> gather_bytes(std::span<const std::byte> own) const;
-    void all_reduce(Backend& backend, const op::AllReduce& op) const;
+    [[nodiscard]] std::vector<float> mean_of(const op::AllReduce& op, std::vector<float> own) const;
+    [[nodiscard]] std::vector<float> own_gradient(const Backend& backend, const op::AllReduce& op) const;
     void merge_history(Backend& backend, const op::UpdateScale& op) const;
 
     Ranks& ranks_;
-    bool in_turn_ = false; ///< the replicas of this step run one after another
+    bool in_turn_ = false;                                     ///< the replicas of this step run one after another
+    std::map<const op::AllReduce*, std::vector<float>> means_; ///< those of this step that were reduced in backward
 };
 
 } // namespace amp

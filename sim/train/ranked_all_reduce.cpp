@@ -108,7 +108,7 @@ class Replica {
 
 } // namespace
 
-std::vector<float> ranked_all_reduce(const op::AllReduce& op, std::span<const float> own, int replica,
+std::vector<float> ranked_all_reduce(const op::AllReduce& op, std::vector<float> own, int replica,
                                      const std::function<float(float amax)>& share_amax,
                                      const std::function<std::vector<std::byte>(const Exchange&)>& exchange) {
     float amax = 0;
@@ -118,9 +118,8 @@ std::vector<float> ranked_all_reduce(const op::AllReduce& op, std::span<const fl
         amax = share_amax(std::bit_cast<float>(most));
     }
     const Transport transport = Transport::of(op, amax);
-    std::vector<float> numbers(own.begin(), own.end());
-    cpu::send(transport, numbers);
-    std::vector<float> mean = Replica(op, transport, std::move(numbers), replica).run(exchange);
+    cpu::send(transport, own);
+    std::vector<float> mean = Replica(op, transport, std::move(own), replica).run(exchange);
     cpu::receive(transport, mean);
     return mean;
 }

@@ -21,7 +21,7 @@ struct Exchange {
 /// they are rounded to the format of the op's result. `share_amax` returns the largest of all replicas' magnitudes, for
 /// one scale; `exchange` sends and receives the bytes of a step: as many as traffic_of() counts, except
 /// that no switch is there, so that a replica sends its sum to each of the others.
-std::vector<float> ranked_all_reduce(const op::AllReduce& op, std::span<const float> own, int replica,
+std::vector<float> ranked_all_reduce(const op::AllReduce& op, std::vector<float> own, int replica,
                                      const std::function<float(float amax)>& share_amax,
                                      const std::function<std::vector<std::byte>(const Exchange&)>& exchange);
 

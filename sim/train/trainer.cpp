@@ -65,7 +65,8 @@ void Trainer::run_replica(std::vector<double>& losses) {
         load_batch(*backend_, training_.network, data_, part * options_.batch, options_.batch, &shuffle_);
         replay(*backend_, training_.program.forward);
         losses.push_back(backend_->read(training_.network.loss)[0]);
-        replay(*backend_, training_.program.backward);
+        if (group_ != nullptr && c.micro_batch + 1 == c.micro_batches) group_->backward(*backend_, training_);
+        else replay(*backend_, training_.program.backward);
     }
 }
 
