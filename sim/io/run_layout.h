@@ -19,8 +19,9 @@ inline constexpr const char *configuration = "run.json", *result = "result.json"
 inline constexpr const char *metrics = "metrics.jsonl", *histograms = "histograms.jsonl";
 inline constexpr std::array files = {configuration, result, metrics, histograms};
 
-inline constexpr const char *gradients = "gradients", *state = "state", *checkpoints = "checkpoints";
-inline constexpr std::array folders = {gradients, state, checkpoints};
+inline constexpr const char *gradients = "gradients", *replicas = "replicas", *state = "state",
+                            *checkpoints = "checkpoints";
+inline constexpr std::array folders = {gradients, replicas, state, checkpoints};
 
 /// The name of a step's file in one of the folders: "step_000100.safetensors".
 std::string step_file(std::int64_t step);

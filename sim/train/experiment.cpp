@@ -196,15 +196,16 @@ Experiment::Experiment(const std::vector<TrainOptions>& runs, const Dataset& dat
         if (reference_ != nullptr && &run != reference_)
             run.departures.emplace(run.trainer->training(), reference_->trainer->training(), options_.departure_bound);
     if (!options_.record.empty()) open_folders(origin, data);
-    if (options_.group != nullptr) begin_together();
 }
 
-/// Brings all ranks to the state of the first, which may have resumed.
 void Experiment::begin_together() {
-    const auto shared = [&]<class T>(std::vector<T> values) { // the first rank's, and as many as this one has
+    Json own = Json::array();
+    for (const Run& run : runs_) own.push_back(configuration_of(run.trainer->options(), run.trainer->data()));
+    const std::string first = options_.group->gather(own.dump()).front();
+    if (const std::string where = difference(Json::parse(first), own); !where.empty())
+        throw std::runtime_error("a rank has other options or data than rank 0: " + where);
+    const auto shared = [&]<class T>(std::vector<T> values) { // the first rank's; all have as many
         const std::vector<std::byte> bytes = options_.group->from_first(std::as_bytes(std::span<const T>(values)));
-        if (bytes.size() != values.size() * sizeof(T))
-            throw std::runtime_error("the ranks were not started with the same options");
         std::memcpy(values.data(), bytes.data(), bytes.size());
         return values;
     };
@@ -234,6 +235,7 @@ void Experiment::open_folders(const Json& origin, const Dataset& data) {
                             {"statistics_every", options_.statistics_every},
                             {"departure", options_.departure_bound},
                             {"reference", run.departures ? Json(reference_->precision().name) : Json(nullptr)}};
+        if (options_.record_replicas) own["recording"]["replicas"] = true;
         run.folder.emplace(options_.record / run.precision().name, own, options_.resume);
         if (!run.folder->warning().empty()) warnings_.push_back(run.folder->warning());
     }
@@ -316,9 +318,19 @@ void Experiment::compute(Run& run) {
     run.losses.push_back(run.last.loss);
 }
 
+/// Whether tensors of this step are recorded, by this process or by another of the group.
+bool Experiment::records_tensors() const {
+    const bool records = !options_.record.empty() || options_.group_records;
+    return records && options_.record_every > 0 && step_ % options_.record_every == 0;
+}
+
 void Experiment::apply(Run& run) {
-    const bool records = run.folder && options_.record_every > 0 && step_ % options_.record_every == 0;
-    if (records) run.folder->record_tensors(*run.trainer, run.last, options_.record_activations, options_.record_state);
+    if (records_tensors() && options_.record_replicas && options_.group != nullptr)
+        options_.group->gather_contributions(run.trainer->backend(), run.trainer->training());
+    if (run.folder && records_tensors()) {
+        run.folder->record_tensors(*run.trainer, run.last, options_.record_activations, options_.record_state);
+        if (options_.record_replicas) run.folder->record_replicas(*run.trainer, run.last);
+    }
     try {
         run.last = run.trainer->apply(run.last);
     } catch (const std::runtime_error& error) {

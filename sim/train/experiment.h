@@ -18,6 +18,7 @@ struct ExperimentOptions {
     std::filesystem::path record{};     ///< each run gets a folder in it; empty: nothing is written
     std::int64_t record_every = 50;     ///< steps between recordings of gradients
     bool record_activations = false;    ///< record the outputs of layers and the weights, too
+    bool record_replicas = false;       ///< record the gradients of each replica, too
     bool record_state = false;          ///< record weights and optimizer state, too
     std::int64_t checkpoint_every = 0;  ///< steps between checkpoints; 0: none
     bool resume = false;                ///< continue from the last checkpoint that all runs have
@@ -66,10 +67,14 @@ class Experiment {
     /// |w - w0| / |w0| over all parameters, where w0 are the reference's; std::nullopt without a reference.
     [[nodiscard]] std::optional<double> distance(const Run& run) const;
 
+    /// Brings all ranks of the group to the state of the first, which may have resumed. Each of them calls it before the
+    /// first step. Throws std::runtime_error if they were started with other options.
+    void begin_together();
+
   private:
     void open_folders(const nlohmann::ordered_json& origin, const Dataset& data);
     void resume();
-    void begin_together();
+    [[nodiscard]] bool records_tensors() const;
     [[nodiscard]] std::vector<std::int64_t> common_checkpoints() const;
     void compute(Run& run);
     void apply(Run& run);

@@ -90,6 +90,14 @@ std::vector<double> RankGroup::gather(std::span<const double> own) const {
     return all;
 }
 
+std::vector<std::string> RankGroup::gather(const std::string& own) const {
+    std::vector<std::string> all;
+    for (const std::vector<std::byte>& bytes : gather_bytes(std::as_bytes(std::span(own))))
+        all.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    std::ranges::reverse(all); // they are by replica: see rank_of()
+    return all;
+}
+
 void RankGroup::begin_replica(Backend& backend, const TrainingProgram& training) {
     const FloatEnvironment environment;
     // All ranks have the same state when a step begins, so they decide alike.
@@ -114,6 +122,19 @@ void RankGroup::end_replica(Backend& backend, const TrainingProgram& training) {
     for (const DelayedScale& d : training.delayed_scales)
         for (const TensorId id : {d.scale, d.history})
             for (float& x : backend[id]) x = *next++;
+}
+
+void RankGroup::gather_contributions(Backend& backend, const TrainingProgram& training) const {
+    for (const ParameterTensors& p : training.parameters) {
+        const auto own = static_cast<std::size_t>(replica());
+        if (ranks_.rank() > 0) {
+            ranks_.send(0, bytes_of(backend.read(p.contributions[own])));
+            continue;
+        }
+        for (std::size_t r = 0; r < own; ++r) // rank 0 has the last replica
+            std::ranges::copy(values_of<float>(ranks_.receive(rank_of(static_cast<int>(r))).second),
+                              backend[p.contributions[r]].begin());
+    }
 }
 
 void RankGroup::merge_counts(Backend& backend) const {

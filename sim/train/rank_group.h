@@ -7,6 +7,7 @@
 #include <ampscope/sim/program/training_program.h>
 
 #include <map>
+#include <string>
 #include <vector>
 
 namespace amp {
@@ -35,10 +36,14 @@ class RankGroup {
     void backward(Backend& backend, const TrainingProgram& training);
     /// The numbers of all replicas, replica after replica; each has equally many.
     [[nodiscard]] std::vector<double> gather(std::span<const double> own) const;
+    /// Brings the gradients of all replicas to rank 0.
+    void gather_contributions(Backend& backend, const TrainingProgram& training) const;
     /// Adds up the counts of all replicas' casts.
     void merge_counts(Backend& backend) const;
     /// Runs an op of TrainingProgram's check tape, where replicas meet.
     void run(Backend& backend, const Op& op);
+    /// The texts of all ranks, rank after rank.
+    [[nodiscard]] std::vector<std::string> gather(const std::string& own) const;
     /// The bytes of rank 0, on every rank.
     [[nodiscard]] std::vector<std::byte> from_first(std::span<const std::byte> bytes) const;
 

@@ -30,7 +30,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 namespace layout = run_layout;
-using detail::gradients_of, detail::activations_of, detail::weights_of, detail::state_of, detail::recorded_state_of;
+using detail::gradients_of, detail::gradients_of_replicas, detail::activations_of, detail::weights_of, detail::state_of,
+    detail::recorded_state_of;
 using detail::metadata_of, detail::write_tensors;
 using detail::NamedTensor, detail::NamedTensors;
 using layout::step_file;
@@ -71,11 +72,16 @@ void check_log(const fs::path& log, std::uint64_t bytes) {
         throw FileError(log, "is shorter than its checkpoint says: lines were lost");
 }
 
+void make_folder(const fs::path& folder) {
+    std::error_code error;
+    if (fs::create_directories(folder, error); error) throw FileError(folder, "cannot be made: " + error.message());
+}
+
 /// What the folder holds of a run without run.json; empty if nothing. If a program was killed before it had written
 /// run.json, the files are all empty.
 std::string_view part_of_a_run(const fs::path& path) {
-    for (const char* part :
-         {layout::metrics, layout::histograms, layout::result, layout::gradients, layout::state, layout::checkpoints})
+    for (const char* part : {layout::metrics, layout::histograms, layout::result, layout::gradients, layout::replicas,
+                             layout::state, layout::checkpoints})
         if (fs::exists(path / part) && !fs::is_empty(path / part)) return part;
     return {};
 }
@@ -171,13 +177,12 @@ std::int64_t RunFolder::logged_steps() const {
 
 void RunFolder::begin() {
     std::error_code error, none;
-    for (const char* part : {layout::gradients, layout::checkpoints})
-        if (fs::create_directories(path_ / part, error); error)
-            throw FileError(path_ / part, "cannot be made: " + error.message());
+    for (const char* part : {layout::gradients, layout::checkpoints}) make_folder(path_ / part);
     remove_partial_files(path_);
     if (fs::remove(path_ / layout::result, error); error) // the run goes on and will have another result
         throw FileError(path_ / layout::result, "cannot be removed: " + error.message());
-    for (const char* part : {layout::gradients, layout::state}) // of steps that will be repeated, or not be reached
+    // Of steps that will be repeated, or not be reached.
+    for (const char* part : {layout::gradients, layout::replicas, layout::state})
         for (const fs::directory_entry& entry : fs::directory_iterator(path_ / part, none))
             if (step_of(entry.path().filename()).value_or(-1) >= step_) {
                 fs::remove(entry.path(), error);
@@ -225,10 +230,16 @@ void RunFolder::record_tensors(const Trainer& trainer, const StepResult& step, b
     if (state) record_state(trainer);
 }
 
+void RunFolder::record_replicas(const Trainer& trainer, const StepResult& step) {
+    make_folder(path_ / layout::replicas);
+    const NamedTensors tensors = gradients_of_replicas(trainer);
+    std::map<std::string, std::string> metadata = metadata_of(tensors, step.step);
+    metadata["loss_scale"] = fmt::format("{}", step.scale);
+    write_tensors(path_ / layout::replicas / step_file(step.step), trainer, tensors, metadata);
+}
+
 void RunFolder::record_state(const Trainer& trainer) {
-    std::error_code error;
-    if (fs::create_directories(path_ / layout::state, error); error)
-        throw FileError(path_ / layout::state, "cannot be made: " + error.message());
+    make_folder(path_ / layout::state);
     const NamedTensors tensors = recorded_state_of(trainer);
     write_tensors(path_ / layout::state / step_file(trainer.steps()), trainer, tensors,
                   metadata_of(tensors, trainer.steps()));

@@ -5,6 +5,7 @@
 //     histograms.jsonl       exact histogram states of the recorded tensors
 //     gradients/step_000100.safetensors   tensors as they were in the step, with their kinds and the loss scale that
 //                            gradients contain in the metadata: gradients, and if asked for activations and weights
+//     replicas/step_000100.safetensors    optional: the gradients of each replica, of which those above are the mean
 //     state/step_000100.safetensors       optional: parameters and optimizer before the step
 //     checkpoints/step_000100.safetensors the same before step 100, with how long the files above were; sealed, and of
 //                            the step and the configuration that they say
@@ -87,6 +88,8 @@ class RunFolder {
     /// and the weights; with `state` weights and optimizer in a file of their own, which then has the weights alone.
     /// To be called between compute() and apply().
     void record_tensors(const Trainer& trainer, const StepResult& step, bool activations, bool state);
+    /// Records the gradients that each replica has computed of weights, before they are reduced.
+    void record_replicas(const Trainer& trainer, const StepResult& step);
     /// Writes the state before `step`, atomically, with `notes` for restore(). Checkpoints before step `oldest` are
     /// removed.
     void checkpoint(const Trainer& trainer, const nlohmann::ordered_json& notes, std::int64_t step,

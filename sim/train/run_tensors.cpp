@@ -4,6 +4,7 @@
 #include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/write.h>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -61,6 +62,15 @@ detail::NamedTensors detail::gradients_of(const Trainer& trainer) {
         tensors.push_back({trainer.backend().info(p.weight).name + ".grad", p.gradient, TensorKind::weight_gradient});
     for (const auto& [name, id] : trainer.training().watched_gradients)
         tensors.push_back({name, id, TensorKind::activation_gradient});
+    return tensors;
+}
+
+detail::NamedTensors detail::gradients_of_replicas(const Trainer& trainer) {
+    NamedTensors tensors;
+    for (std::size_t r = 0; r < static_cast<std::size_t>(trainer.options().replicas); ++r)
+        for (const ParameterTensors& p : trainer.training().parameters)
+            tensors.push_back({fmt::format("replica_{}.{}.grad", r, trainer.backend().info(p.weight).name),
+                               p.contributions[r], TensorKind::weight_gradient});
     return tensors;
 }
 

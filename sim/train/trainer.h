@@ -46,6 +46,7 @@ class Trainer {
 
     [[nodiscard]] std::int64_t steps() const { return step_; }
     [[nodiscard]] const TrainOptions& options() const { return options_; }
+    [[nodiscard]] const Dataset& data() const { return data_; }
     [[nodiscard]] const TrainingProgram& training() const { return training_; }
     [[nodiscard]] Backend& backend() { return *backend_; }
     [[nodiscard]] const Backend& backend() const { return *backend_; }

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <set>
 #include <unistd.h>
 #include <utility>
 
@@ -59,7 +61,10 @@ auto as_asked(const Make& make) {
     }
 }
 
-void print_document(const Document& document) { print_text(terminal_of(document, wants_color(stdout))); }
+void print_document(const Document& document) {
+    const bool forwarded = launched_ranks() > 1; // by mpirun, which lets programs write to a terminal of its own
+    print_text(terminal_of(document, wants_color(stdout) && !forwarded));
+}
 
 int explain(const TrainToolOptions& options, const Dataset& data) {
     Document memory;
@@ -88,51 +93,93 @@ int evaluate(const TrainToolOptions& options) {
     return 0;
 }
 
-/// Trains and reports. `quiet`: of several ranks only the first prints and writes.
-int train(const TrainToolOptions& options, bool quiet) {
-    const Dataset data = as_asked([&] { return dataset_of(options, options.runs.front()); });
-    Experiment experiment =
-        as_asked([&] { return Experiment(options.runs, data, options.experiment, origin_of("amp-train")); });
-    for (const std::string& warning : experiment.warnings())
-        if (!quiet) complain("warning: " + warning);
+/// What is trained, on its data.
+struct Job {
+    explicit Job(const TrainToolOptions& o)
+        : data(dataset_of(o, o.runs.front())), experiment(o.runs, data, o.experiment, origin_of("amp-train")) {}
+    Dataset data;
+    Experiment experiment;
+};
+
+/// Trains. `quiet`: of several ranks only the first shows progress.
+void train(const TrainToolOptions& options, Job& job, bool quiet) {
     const TrainOptions& o = options.runs.front();
-    ProgressLine progress(experiment.steps());
+    ProgressLine progress(job.experiment.steps());
     const std::int64_t examples = o.batch * o.micro_batches * o.replicas;
-    const bool tokens = data.vocabulary > 0;
-    while (!experiment.finished()) {
-        experiment.step();
+    const bool tokens = job.data.vocabulary > 0;
+    while (!job.experiment.finished()) {
+        job.experiment.step();
         if (!quiet)
-            progress.show(experiment, options.experiment.steps,
-                          tokens ? examples * element_count(data.input) : examples, tokens ? "tokens" : "examples");
+            progress.show(job.experiment, options.experiment.steps,
+                          tokens ? examples * element_count(job.data.input) : examples, tokens ? "tokens" : "examples");
     }
-    progress.end();
-    if (quiet) return 0;
-    const std::vector<Outcome> outcomes = finish(experiment, options.experiment);
-    if (!options.json.empty()) write_report(options.json, json_text(json_of(outcomes, data, options.experiment)));
+}
+
+int report(const TrainToolOptions& options, Job& job) {
+    const TrainOptions& o = options.runs.front();
+    const std::vector<Outcome> outcomes = finish(job.experiment, options.experiment);
+    if (!options.json.empty()) write_report(options.json, json_text(json_of(outcomes, job.data, options.experiment)));
     if (options.json != "-")
         print_document(document_of(outcomes, options.experiment,
-                                   fmt::format("{} on {}: {}, batches of {}, seed {}", o.model.name, data.name,
+                                   fmt::format("{} on {}: {}, batches of {}, seed {}", o.model.name, job.data.name,
                                                plural(static_cast<std::uint64_t>(options.experiment.steps), "step"),
-                                               examples, o.seed)));
+                                               o.batch * o.micro_batches * o.replicas, o.seed)));
     return 0;
+}
+
+void warn(const Job& job) {
+    for (const std::string& warning : job.experiment.warnings()) complain("warning: " + warning);
+}
+
+int train_alone(const TrainToolOptions& options) {
+    Job job = as_asked([&] { return Job(options); });
+    warn(job);
+    train(options, job, false);
+    return report(options, job);
+}
+
+/// Makes the job of one of several ranks. Throws UsageError, or what dataset_of() and Experiment throw.
+void make_job(const TrainToolOptions& options, const RankGroup& group, std::optional<Job>& job) {
+    if (options.runs.front().replicas != group.replicas())
+        throw UsageError(
+            fmt::format("started as {0} ranks: expected --replicas {0}, one on each, or --alone", group.replicas()));
+    as_asked([&] { return job.emplace(options).experiment.steps(); });
+}
+
+/// Tells what is wrong on which ranks, each thing once. Returns whether something is.
+bool tell_problems(const std::vector<std::string>& of_ranks, bool quiet) {
+    std::set<std::string> told = {""};
+    for (std::size_t rank = 0; rank < of_ranks.size(); ++rank)
+        if (told.insert(of_ranks[rank]).second && !quiet)
+            complain(rank == 0 ? of_ranks[rank] : fmt::format("rank {}: {}", rank, of_ranks[rank]));
+    return told.size() > 1;
 }
 
 /// Trains with one replica on each of the ranks that mpirun or srun has started.
 int train_with_ranks(TrainToolOptions options) {
     const std::unique_ptr<Ranks> ranks = join_ranks();
     const bool first = ranks->rank() == 0;
+    RankGroup group(*ranks);
+    options.experiment.group = &group;
+    options.experiment.group_records = !options.experiment.record.empty();
+    if (!first) options.experiment.record.clear();
+    std::optional<Job> job;
+    std::string problem;
+    int code = 1; // of all ranks, if one of them has a problem
     try {
-        if (options.runs.front().replicas != ranks->size())
-            throw UsageError(
-                fmt::format("started as {0} ranks: expected --replicas {0}, one on each, or --alone", ranks->size()));
-        RankGroup group(*ranks);
-        options.experiment.group = &group;
-        options.experiment.group_records = !options.experiment.record.empty();
-        if (!first) options.experiment.record.clear();
-        return train(options, !first);
-    } catch (const UsageError& error) { // of all ranks alike
-        if (first) complain(error.what());
-        ranks->abort(2);
+        make_job(options, group, job);
+    } catch (const UsageError& error) {
+        problem = error.what();
+        code = 2;
+    } catch (const std::exception& error) {
+        problem = error.what();
+    }
+    if (tell_problems(group.gather(problem), !first)) return code;
+    try {
+        if (first) warn(*job);
+        job->experiment.begin_together();
+        train(options, *job, !first);
+        return first ? report(options, *job) : 0;
     } catch (const std::exception& error) { // the others would wait for this rank
         complain(error.what());
         ranks->abort(1);
@@ -145,7 +192,7 @@ int run(const TrainToolOptions& options) {
     if (!options.evaluate.empty()) return as_asked([&] { return evaluate(options); });
     if (options.explain || options.memory)
         return as_asked([&] { return explain(options, dataset_of(options, options.runs.front())); });
-    return alone ? train(options, false) : train_with_ranks(options);
+    return alone ? train_alone(options) : train_with_ranks(options);
 }
 
 } // namespace

@@ -316,6 +316,9 @@ void add_output_options(CommandLine& app, Words& w, TrainToolOptions& options) {
                  "Record outputs of layers, and the weights, with the gradients")
         ->needs(record)
         ->group(group);
+    app.add_flag("--record-replicas", e.record_replicas, "Record the gradients of each replica with their mean")
+        ->needs(record)
+        ->group(group);
     app.add_flag("--record-state", e.record_state, "Record weights and optimizer state with the gradients")
         ->needs(record)
         ->group(group);

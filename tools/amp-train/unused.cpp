@@ -38,7 +38,7 @@ void refuse_unused(const CLI::App& app, const TrainToolOptions& options) {
     if (options.explain) refuse_reports(app, "--explain");
     if (options.memory) refuse_reports(app, "--memory");
     if (options.experiment.record_every == 0)
-        refuse(app, "--record-every 0", {"--record-activations", "--record-state"});
+        refuse(app, "--record-every 0", {"--record-activations", "--record-replicas", "--record-state"});
 }
 
 void note_unused(const CLI::App& app, TrainToolOptions& options) {

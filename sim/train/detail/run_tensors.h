@@ -17,6 +17,7 @@ struct NamedTensor {
 };
 using NamedTensors = std::vector<NamedTensor>;
 
+NamedTensors gradients_of_replicas(const Trainer& trainer); ///< "replica_0.fc1.weight.grad", one after another
 NamedTensors gradients_of(const Trainer& trainer);   ///< weights' gradients, then those of layers' outputs
 NamedTensors activations_of(const Trainer& trainer); ///< the outputs of layers
 NamedTensors weights_of(const Trainer& trainer);     ///< parameters as the optimizer keeps them
