@@ -1,8 +1,10 @@
 // Training with one replica on each of several ranks, here threads: every tensor has the bits that a process with all
-// replicas leaves, after every step.
+// replicas leaves, after every step, and so have its counts; and the tool under mpirun.
 #include <ampscope/sim/train/trainer.h>
 
+#include "needs.h"
 #include "thread_ranks.h"
+#include "tool.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -15,10 +17,11 @@ using namespace amp::test;
 
 namespace {
 
-TrainOptions asked(const std::string& precision_name, int replicas, const AllReduceOptions& all_reduce) {
+TrainOptions asked(std::string_view precision_name, int replicas, const AllReduceOptions& all_reduce = {}) {
     TrainOptions o;
     o.model.name = "mlp";
     o.model.width = 16;
+    o.model.dropout = 0.1;
     o.precision = precision(precision_name);
     o.batch = 4;
     o.replicas = replicas;
@@ -28,88 +31,214 @@ TrainOptions asked(const std::string& precision_name, int replicas, const AllRed
     return o;
 }
 
-/// The bits of a trainer's state, and of its last step.
-std::vector<std::uint32_t> bits_of(Trainer& trainer, const StepResult& result) {
-    std::vector<std::uint32_t> bits;
-    const auto add = [&](double x) {
-        const auto b = std::bit_cast<std::uint64_t>(x);
-        bits.push_back(static_cast<std::uint32_t>(b));
-        bits.push_back(static_cast<std::uint32_t>(b >> 32));
-    };
-    for (const double x : {result.amax_activation, result.loss, result.scale, result.gradient_norm, result.amax_weight})
-        add(x);
+/// The bits of a trainer after a step: first the part of the result that rank 0 alone has, then what all ranks have.
+struct Bits {
+    std::vector<std::uint64_t> of_rank_0, of_all;
+    bool operator==(const Bits&) const = default;
+};
+
+/// A step whose casts are counted.
+Bits bits_of_step(Trainer& trainer) {
+    Backend& backend = trainer.backend();
+    backend.counts_roundings = backend.counts_scalings = true;
+    std::ranges::fill(backend.roundings(), RoundingCounts{});
+    std::ranges::fill(backend.scalings(), ScalingCounts{});
+    const StepResult result = trainer.step();
+    Bits bits;
+    bits.of_rank_0 = {std::bit_cast<std::uint64_t>(result.amax_activation)};
+    for (const double x : {result.loss, result.scale, result.gradient_norm, result.amax_weight})
+        bits.of_all.push_back(std::bit_cast<std::uint64_t>(x));
+    bits.of_all.push_back(result.found_inf);
     for (const TensorId id : trainer.state_tensors())
-        for (const float x : trainer.backend().read(id)) bits.push_back(std::bit_cast<std::uint32_t>(x));
+        for (const float x : backend.read(id)) bits.of_all.push_back(std::bit_cast<std::uint32_t>(x));
+    for (const RoundingCounts& c : backend.roundings())
+        for (const std::int64_t n : {c.elements, c.nonzero, c.underflow, c.overflow})
+            bits.of_all.push_back(static_cast<std::uint64_t>(n));
+    for (const ScalingCounts& c : backend.scalings()) {
+        for (const float x : {c.amax, c.least_scale, c.largest_scale})
+            bits.of_all.push_back(std::bit_cast<std::uint32_t>(x));
+        for (const std::int64_t n : {c.elements, c.nonzero, c.underflow, c.saturated})
+            bits.of_all.push_back(static_cast<std::uint64_t>(n));
+    }
     return bits;
 }
 
-std::vector<std::vector<std::uint32_t>> trained_alone(const TrainOptions& o, const Dataset& data, int steps) {
-    Trainer trainer(o, data, 1);
-    std::vector<std::vector<std::uint32_t>> all;
-    for (int i = 0; i < steps; ++i) {
-        const StepResult result = trainer.step();
-        all.push_back(bits_of(trainer, result));
-    }
+constexpr int steps = 3;
+using Steps = std::vector<Bits>;
+
+Steps train(Trainer& trainer) {
+    Steps all;
+    for (int i = 0; i < steps; ++i) all.push_back(bits_of_step(trainer));
     return all;
 }
 
-/// The same of every rank.
-std::vector<std::vector<std::vector<std::uint32_t>>> trained_on_ranks(const TrainOptions& o, const Dataset& data,
-                                                                      int steps) {
+/// The steps of every rank.
+std::vector<Steps> train_on_ranks(const TrainOptions& o, const Dataset& data) {
     Post post(o.replicas);
-    std::vector<std::vector<std::vector<std::uint32_t>>> all(static_cast<std::size_t>(o.replicas));
-    {
-        std::vector<std::jthread> threads;
-        for (int rank = 0; rank < o.replicas; ++rank)
-            threads.emplace_back([&, rank] {
-                ThreadRanks ranks(post, rank, o.replicas);
-                RankGroup group(ranks);
-                Trainer trainer(o, data, 1, group);
-                for (int i = 0; i < steps; ++i) {
-                    const StepResult result = trainer.step();
-                    all[static_cast<std::size_t>(rank)].push_back(bits_of(trainer, result));
-                }
-            });
-    }
+    std::vector<Steps> all(static_cast<std::size_t>(o.replicas));
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < o.replicas; ++rank)
+        threads.emplace_back([&, rank] {
+            ThreadRanks ranks(post, rank, o.replicas);
+            RankGroup group(ranks);
+            Trainer trainer(o, data, 1, group);
+            all[static_cast<std::size_t>(rank)] = train(trainer);
+        });
+    threads.clear();
     return all;
+}
+
+struct Comparison {
+    std::uint64_t numbers = 0, mismatches = 0, skipped = 0;
+
+    void operator()(const TrainOptions& o, const Dataset& data, const std::string& what) {
+        Trainer trainer(o, data, 1);
+        const Steps want = train(trainer);
+        const std::vector<Steps> got = train_on_ranks(o, data);
+        for (std::size_t rank = 0; rank < got.size(); ++rank)
+            for (std::size_t step = 0; step < want.size(); ++step) {
+                const bool equal = got[rank][step].of_all == want[step].of_all &&
+                                   (rank > 0 || got[rank][step].of_rank_0 == want[step].of_rank_0);
+                numbers += want[step].of_all.size();
+                mismatches += equal ? 0 : 1;
+                skipped += want[step].of_all[4];
+                CHECK_MESSAGE(equal, what, ", rank ", rank, ", step ", step);
+            }
+    }
+};
+
+constexpr const char* mpirun =
+    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 100 mpirun --oversubscribe";
+
+bool has_mpi() {
+    return run_command("command -v mpirun").code == 0 &&
+           fs::exists(fs::path(AMP_TRAIN).parent_path() / "ampscope_mpi.so");
 }
 
 } // namespace
 
-TEST_CASE("ranks leave the bits of one process: every algorithm, division and format") {
+TEST_CASE("ranks leave the bits of one process") {
     const Dataset data = digits_data();
-    std::uint64_t cases = 0, mismatches = 0;
-    const auto compare = [&](const TrainOptions& o, const std::string& what) {
-        constexpr int steps = 3;
-        const auto want = trained_alone(o, data, steps);
-        const auto got = trained_on_ranks(o, data, steps);
-        for (std::size_t rank = 0; rank < got.size(); ++rank)
-            for (std::size_t step = 0; step < want.size(); ++step) {
-                // The largest gradients of activations are those of the replica that ran last, on rank 0.
-                const std::ptrdiff_t from = rank == 0 ? 0 : 2;
-                cases += want[step].size();
-                const bool equal = std::equal(want[step].begin() + from, want[step].end(),
-                                              got[rank][step].begin() + from, got[rank][step].end());
-                mismatches += equal ? 0 : 1;
-                CHECK_MESSAGE(equal, what, ", rank ", rank, ", step ", step);
-            }
-    };
-    for (std::size_t row = 0; row < all_reduce_rows.size(); ++row)
+    Comparison compare;
+    for (const PrecisionRow& row : precisions())
+        for (const int replicas : {2, 3}) compare(asked(row.name, replicas), data, std::string(row.name));
+    for (std::size_t order = 0; order < all_reduce_rows.size(); ++order)
         for (const int replicas : {2, 3, 4, 8})
-            for (const char* transport : {"fp32", "bf16", "e4m3", "mxfp8"}) {
+            for (const char* transport : {"bf16", "mxfp8"}) {
                 const Payload payload = payload_of(transport);
-                const auto order = static_cast<AllReduceOrder>(row);
-                if (payload.blocks != nullptr && !row_of(order).takes_blocks) continue;
-                AllReduceOptions all{.order = order, .transport = payload.format, .blocks = payload.blocks};
-                compare(asked("fp32", replicas, all), fmt::format("{} {} {}", row_of(order).name, replicas, transport));
+                const AllReduceRow& row = all_reduce_rows[order];
+                if (payload.blocks != nullptr && !row.takes_blocks) continue;
+                TrainOptions o = asked("pure-bf16", replicas,
+                                       {.order = static_cast<AllReduceOrder>(order),
+                                        .transport = payload.format,
+                                        .blocks = payload.blocks});
+                compare(o, data, fmt::format("{}, {}, {}", row.name, transport, replicas));
+                const bool uneven = o.all_reduce.order == AllReduceOrder::halving_doubling && replicas == 3;
+                if (!row.scatters || uneven) continue;
+                o.precision = precision("fp32");
+                for (std::size_t sharding = 1; sharding < shardings.size(); ++sharding) {
+                    o.shard = {static_cast<Sharding>(sharding), payload_of(transport)};
+                    compare(o, data, fmt::format("{}, {}", shardings[sharding].name, row.name));
+                }
             }
     for (const AllReduceDivision division : {AllReduceDivision::after, AllReduceDivision::nccl_avg})
-        compare(asked("fp32", 3, {.division = division, .transport = format("bf16")}), "division");
-    for (const char* name :
-         {"amp-fp16", "amp-bf16", "master-fp16", "pure-bf16", "pure-bf16-stochastic", "tf32", "fp8-delayed",
-          "fp8-delayed,scaling-reduce=off", "fp8-current", "mxfp8", "nvfp4", "ms-amp"})
-        compare(asked(name, 3, {}), name);
-    AllReduceOptions scaled{.transport = format("e4m3"), .scaled = true};
-    compare(asked("ms-amp", 4, scaled), "ms-amp, scaled");
-    fmt::print("proof: training on ranks against one process: {} cases, {} mismatches\n", cases, mismatches);
+        compare(asked("fp32", 3, {.division = division, .transport = format("bf16")}), data, "division");
+    for (const char* precision : {"ms-amp", "fp8-delayed", "fp8-delayed,scaling-reduce=off"})
+        for (const int replicas : {2, 3, 4, 8})
+            compare(asked(precision, replicas, {.transport = format("e4m3"), .scaled = true}), data,
+                    std::string(precision) + ", scaled");
+    fmt::print("proof: training on ranks against one process: {} numbers, {} steps differ\n", compare.numbers,
+               compare.mismatches);
+}
+
+TEST_CASE("ranks agree on what is infinite, though one alone has it, and go on with the same scale") {
+    const Dataset data = digits_data();
+    Comparison compare;
+    TrainOptions o = asked("amp-fp16", 4);
+    o.precision.loss_scaler.options.init_scale = 0x1p18;
+    o.micro_batches = 1;
+    compare(o, data, "amp-fp16 from 2^18");
+    CHECK(compare.skipped > 0);
+    CHECK(compare.skipped < 4 * steps);
+}
+
+TEST_CASE("a trainer with replicas on ranks expects as many replicas") {
+    const Dataset data = digits_data();
+    Post post(2);
+    ThreadRanks ranks(post, 0, 2);
+    RankGroup group(ranks);
+    CHECK_THROWS_WITH_AS(Trainer(asked("fp32", 3), data, 1, group), "[train] 3 replicas on 2 ranks: expected as many",
+                         std::invalid_argument);
+}
+
+TEST_CASE("mpirun -n N amp-train records and reports the bytes of one process" * doctest::test_suite("mpi")) {
+    if (!has_mpi()) return skip("mpirun, or a build with MPI (apt-get install libopenmpi-dev)");
+    const Scratch scratch;
+    const auto run = [&](int n, bool ranks, const std::string& options, const std::string& name) {
+        const std::string folder = (scratch / name).string();
+        const Outcome outcome = run_command(
+            fmt::format("{} {} --model mlp --width 24 --batch 8 --steps 12 --precision fp32,fp8-delayed "
+                        "--all-reduce-format bf16 --replicas {} --record {} --record-every 4 "
+                        "--record-activations --record-state --record-replicas --json {}.json {}",
+                        ranks ? fmt::format("{} -n {}", mpirun, n) : "", AMP_TRAIN, n, folder, folder, options));
+        CHECK_MESSAGE(outcome.code == 0, outcome.err);
+        return outcome.out;
+    };
+    for (const int n : {2, 3, 4, 8}) {
+        CAPTURE(n);
+        const std::string options = n == 3 ? "--all-reduce all-to-all --shard zero1 --gather-format e4m3" : "";
+        const std::string one = run(n, false, options, "one"), several = run(n, true, options, "several");
+        CHECK(several == one);
+        CHECK_MESSAGE(
+            run_command("cd " + scratch.folder().string() + " && cmp one.json several.json && diff -r one several")
+                    .code == 0,
+            n);
+        for (const char* name : {"one", "several"}) fs::remove_all(scratch / name);
+    }
+}
+
+TEST_CASE("amp-train on ranks says in one line what is wrong" * doctest::test_suite("mpi")) {
+    if (!has_mpi()) return skip("mpirun, or a build with MPI (apt-get install libopenmpi-dev)");
+    const std::string train = std::string(AMP_TRAIN) + " --steps 2 ";
+    const auto check_first_line = [&](const std::string& command, const std::string& line) {
+        const Outcome outcome = run_command(std::string(mpirun) + " " + command);
+        CHECK(outcome.code != 0);
+        const std::vector<std::string> lines = lines_of(outcome.err); // mpirun adds its own
+        CHECK_MESSAGE(std::ranges::count_if(lines, [](const auto& l) { return l.starts_with("amp-train:"); }) == 1,
+                      outcome.err);
+        CHECK_MESSAGE(contains(outcome.err, line), outcome.err);
+    };
+    check_first_line("-n 3 " + train + "--replicas 2",
+                     "amp-train: started as 3 ranks: expected --replicas 3, one on each, or --alone\n");
+    const std::string good = train + "--replicas 2", bad = good + " --text none.txt --model gpt";
+    check_first_line("-n 2 " + bad, "amp-train: none.txt: cannot be read: No such file or directory\n");
+    check_first_line("-n 1 " + good + " : -n 1 " + bad, "amp-train: rank 1: none.txt: cannot be read: ");
+    check_first_line("-n 1 " + good + " : -n 1 " + good + " --seed 1",
+                     "amp-train: a rank has other options or data than rank 0: /0/seed\n");
+    const Outcome alone = run_command(std::string(mpirun) + " -n 2 " + train + "--replicas 3 --alone --json -");
+    CHECK(alone.code == 0);
+}
+
+TEST_CASE("a run goes on with the same bits after a rank was killed" * doctest::test_suite("mpi")) {
+    if (!has_mpi()) return skip("mpirun, or a build with MPI (apt-get install libopenmpi-dev)");
+    const Scratch scratch;
+    const auto command = [&](const char* name) {
+        return fmt::format("{} --model mlp --width 16 --batch 4 --steps 800 --precision amp-fp16 --replicas 2 "
+                           "--statistics-every 50 --record {} --record-every 200 --checkpoint-every 20",
+                           AMP_TRAIN, (scratch / name).string());
+    };
+    REQUIRE(run_command(command("whole")).code == 0);
+    for (const char* const which : {"head", "tail"}) { // rank 0, and the other
+        CAPTURE(which);
+        const std::string checkpoints = (scratch / "broken/amp-fp16/checkpoints").string();
+        const Outcome outcome = run_command(fmt::format(
+            "{0} -n 2 {1} >/dev/null 2>&1 & job=$!; until ls {2}/step_0001* >/dev/null 2>&1; do sleep 0.05; done; "
+            "kill -9 $(pgrep -f '^{1}' | {3} -1); wait $job; echo code $?",
+            mpirun, command("broken"), checkpoints, which));
+        CHECK_MESSAGE(outcome.out.find("code 137") != std::string::npos, outcome.out);
+        REQUIRE(!fs::exists(scratch / "broken/amp-fp16/result.json"));
+        CHECK(run_command(std::string(mpirun) + " -n 2 " + command("broken") + " --resume").code == 0);
+        CHECK(run_command("cd " + scratch.folder().string() + " && diff -r whole broken").code == 0);
+        fs::remove_all(scratch / "broken");
+    }
 }

@@ -67,8 +67,8 @@ class Experiment {
     /// |w - w0| / |w0| over all parameters, where w0 are the reference's; std::nullopt without a reference.
     [[nodiscard]] std::optional<double> distance(const Run& run) const;
 
-    /// Brings all ranks of the group to the state of the first, which may have resumed. Each of them calls it before the
-    /// first step. Throws std::runtime_error if they were started with other options.
+    /// Brings all ranks of the group to the state of the first, which may have resumed. Each calls it before its first
+    /// step. Throws std::runtime_error if they were started with other options.
     void begin_together();
 
   private:
