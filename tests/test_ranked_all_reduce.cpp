@@ -1,7 +1,7 @@
 // An all-reduce whose replicas are ranks, here threads: each of them ends with the bits of the op in one process, and
 // sends the bytes that its schedule counts.
 #include <ampscope/sim/backend/cpu/all_reduce.h>
-#include <ampscope/sim/train/ranked_all_reduce.h>
+#include <ampscope/sim/backend/cpu/ranked_all_reduce.h>
 
 #include "thread_ranks.h"
 

@@ -1,7 +1,7 @@
 #include <ampscope/sim/train/rank_group.h>
 
 #include <ampscope/formats/environment.h>
-#include <ampscope/sim/train/ranked_all_reduce.h>
+#include <ampscope/sim/backend/cpu/ranked_all_reduce.h>
 
 #include <algorithm>
 #include <bit>

@@ -2,7 +2,7 @@
 
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/backend/cpu/detail/wide.h>
-#include <ampscope/sim/backend/cpu/transport.h>
+#include <ampscope/sim/backend/cpu/detail/transport.h>
 
 #include <algorithm>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-#include <ampscope/sim/backend/cpu/transport.h>
+#include <ampscope/sim/backend/cpu/detail/transport.h>
 
 #include <ampscope/formats/batch.h>
 #include <ampscope/sim/backend/cpu/detail/wide.h>

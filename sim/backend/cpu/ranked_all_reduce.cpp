@@ -1,7 +1,7 @@
-#include <ampscope/sim/train/ranked_all_reduce.h>
+#include <ampscope/sim/backend/cpu/ranked_all_reduce.h>
 
-#include <ampscope/sim/backend/cpu/transport.h>
-#include <ampscope/sim/train/reduce_message.h>
+#include <ampscope/sim/backend/cpu/detail/reduce_message.h>
+#include <ampscope/sim/backend/cpu/detail/transport.h>
 
 #include <algorithm>
 #include <bit>

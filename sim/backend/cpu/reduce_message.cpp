@@ -1,4 +1,4 @@
-#include <ampscope/sim/train/reduce_message.h>
+#include <ampscope/sim/backend/cpu/detail/reduce_message.h>
 
 #include <ampscope/formats/batch.h>
 #include <ampscope/sim/backend/kernels/all_reduce.h>
