@@ -3,18 +3,33 @@
 #include <ampscope/formats/batch.h>
 #include <ampscope/sim/backend/kernels/all_reduce.h>
 
+#include <cstring>
 #include <stdexcept>
 
 namespace amp {
 
 namespace {
 
+/// Calls visit(Code()) with the type of codes that are whole bytes, and returns true; others: false.
+template <class Visit>
+bool with_whole_code(const FormatSpec& format, const Visit& visit) {
+    if (format.bits() == 8) visit(std::uint8_t());
+    else if (format.bits() == 16) visit(std::uint16_t());
+    else if (format.bits() == 32) visit(std::uint32_t());
+    else return false;
+    return true;
+}
+
 class BitWriter {
   public:
     void put(const FormatSpec& format, std::span<const float> numbers) {
-        std::vector<std::uint32_t> codes(numbers.size());
-        encode(format, numbers, std::span(codes));
-        for (const std::uint32_t code : codes) {
+        if (count_ == 0 && with_whole_code(format, [&]<class Code>(Code) {
+                const std::vector<Code> codes = codes_of<Code>(format, numbers);
+                const std::span<const std::byte> raw = std::as_bytes(std::span(codes));
+                bytes_.insert(bytes_.end(), raw.begin(), raw.end());
+            }))
+            return;
+        for (const std::uint32_t code : codes_of<std::uint32_t>(format, numbers)) {
             pending_ |= std::uint64_t{code} << count_;
             count_ += format.bits();
             for (; count_ >= 8; count_ -= 8, pending_ >>= 8) bytes_.push_back(static_cast<std::byte>(pending_));
@@ -26,6 +41,13 @@ class BitWriter {
     }
 
   private:
+    template <class Code>
+    static std::vector<Code> codes_of(const FormatSpec& format, std::span<const float> numbers) {
+        std::vector<Code> codes(numbers.size());
+        encode(format, numbers, std::span(codes));
+        return codes;
+    }
+
     std::vector<std::byte> bytes_;
     std::uint64_t pending_ = 0;
     int count_ = 0; ///< pending bits, fewer than 8 between two codes
@@ -35,12 +57,17 @@ class BitReader {
   public:
     explicit BitReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
     void get(const FormatSpec& format, std::span<float> numbers) {
+        if (count_ == 0 && with_whole_code(format, [&]<class Code>(Code) {
+                std::vector<Code> codes(numbers.size());
+                const std::span<const std::byte> raw = take(codes.size() * sizeof(Code));
+                if (!raw.empty()) std::memcpy(codes.data(), raw.data(), raw.size());
+                decode(format, std::span<const Code>(codes), numbers);
+            }))
+            return;
         std::vector<std::uint32_t> codes(numbers.size());
         for (std::uint32_t& code : codes) {
-            for (; count_ < format.bits(); count_ += 8) {
-                if (at_ == bytes_.size()) throw std::runtime_error("a message of another rank is too short");
-                pending_ |= std::uint64_t{std::to_integer<std::uint8_t>(bytes_[at_++])} << count_;
-            }
+            for (; count_ < format.bits(); count_ += 8)
+                pending_ |= std::uint64_t{std::to_integer<std::uint8_t>(take(1)[0])} << count_;
             code = static_cast<std::uint32_t>(pending_ & ((std::uint64_t{1} << format.bits()) - 1));
             pending_ >>= format.bits();
             count_ -= format.bits();
@@ -50,6 +77,13 @@ class BitReader {
     [[nodiscard]] std::size_t bytes_read() const { return at_; }
 
   private:
+    std::span<const std::byte> take(std::size_t count) {
+        if (count > bytes_.size() - at_) throw std::runtime_error("a message of another rank is too short");
+        const std::span<const std::byte> taken = bytes_.subspan(at_, count);
+        at_ += count;
+        return taken;
+    }
+
     std::span<const std::byte> bytes_;
     std::size_t at_ = 0;
     std::uint64_t pending_ = 0;

@@ -16,7 +16,7 @@ template <class Change>
 void round_each(const FormatSpec& format, std::span<float> values, const Change& change) {
     std::vector<double> wide(values.begin(), values.end());
     for (double& x : wide) x = change(x);
-    round_wide(format, wide.data(), values.data(), static_cast<std::int64_t>(values.size()));
+    round_wide(format, wide.data(), values.data(), std::ssize(values));
 }
 
 } // namespace
@@ -33,7 +33,11 @@ void send(const Transport& transport, std::span<float> gradients) {
 }
 
 void add(const Transport& transport, std::span<float> sums, std::span<const float> received) {
-    apply(Operation::add, transport.format, sums, received, {}, sums, {.policy = transport.policy()});
+    if (transport.scaled) // saturates
+        return apply(Operation::add, transport.format, sums, received, {}, sums, {.policy = transport.policy()});
+    std::vector<double> wide(sums.begin(), sums.end());
+    for (std::size_t i = 0; i < wide.size(); ++i) wide[i] += received[i];
+    round_wide(transport.format, wide.data(), sums.data(), std::ssize(sums));
 }
 
 void receive(const Transport& transport, std::span<float> sums) {
