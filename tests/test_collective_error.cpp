@@ -105,6 +105,54 @@ TEST_CASE("sums of more than 256 terms begin to stand still in BF16, those of a 
     CHECK(!collective_errors(gradients(8, 40, 1), {{ring}, 0}).rows[0].beyond);
 }
 
+TEST_CASE("the noise of the mean is its standard error, and the verdict says what is lost beside it") {
+    const Gradients two = {{1, 4}, {3, 0}};
+    const CollectiveErrorFindings known = collective_errors(two, {{{}}, 1});
+    CHECK(known.noise == std::vector{std::sqrt((2.0 + 8.0) / 2 / (2 * 2 + 2 * 2))}); // variances 2 and 8, mean (2, 2)
+    // Around a signal with elements of 1: each replica differs by 0.001, their mean by 0.001 / sqrt(N).
+    const Gradients all = gradients(64, 400, 0.001F);
+    const CollectiveErrorFindings found = collective_errors(all, {usual_all_reduces(), 0});
+    for (std::size_t i = 0; i < found.replicas.size(); ++i)
+        CHECK(found.noise[i] == doctest::Approx(0.001 / std::sqrt(found.replicas[i])).epsilon(0.1));
+    REQUIRE(found.verdict.size() == 5); // and bf16, fp16, fp32, messages with scales
+    CHECK(found.verdict[0].starts_with("Noise: the mean of 64 gradients differs by 0.01"));
+    CHECK(found.verdict[1].starts_with("bf16: ring is off by "));
+    CHECK(contains(found.verdict[1], ", above the noise from N = 2 on; "));
+    CHECK_MESSAGE(found.verdict[3].starts_with("fp32: ring; tree off by at most "), found.verdict[3]);
+    const CollectiveErrorFindings noisy = collective_errors(gradients(64, 400, 30), {usual_all_reduces(), 0});
+    CHECK_MESSAGE(noisy.verdict[1].starts_with("bf16: ring; ring, nccl-avg; tree; halving-doubling; "),
+                  noisy.verdict[1]);
+}
+
+TEST_CASE("of a run that recorded replicas, these are the replicas") {
+    const Scratch scratch;
+    const Gradients all = gradients(12, 40, 1);
+    fs::create_directories(scratch / "run" / "gradients"); // of the mean, which nobody asks for
+    write_file(scratch / "run" / "run.json", R"({"optimizer": {"lr": 0.1}})");
+    for (std::size_t step = 0; step < 2; ++step) {
+        const fs::path file = scratch / "run" / "replicas" / fmt::format("step_{}.safetensors", step);
+        fs::create_directories(file.parent_path());
+        std::vector<TensorEntry> entries;
+        for (std::size_t r = 0; r < (step == 0 ? 11U : 1U); ++r)
+            entries.push_back(
+                {.name = fmt::format("replica_{}.w.grad", r), .dtype = DType::f32, .shape = {all[r].size()}});
+        TensorWriter writer = create_tensor_file(file, entries, {});
+        for (std::size_t r = 0; r < entries.size(); ++r)
+            writer.append(std::as_bytes(std::span(all[step == 0 ? r : 11])));
+        writer.commit();
+    }
+    const CollectiveErrorOptions options{usual_all_reduces(), 1};
+    const CollectiveErrorFindings found = recorded_collective_errors({scratch / "run"}, options),
+                                  want = collective_errors(all, options);
+    CHECK(found.steps == 2);
+    CHECK(found.gradients == 12);
+    CHECK(found.tensors == 1);
+    REQUIRE(found.warnings.size() == 1); // of two steps, between which weights changed
+    for (std::size_t row = 0; row < want.rows.size(); ++row) CHECK(found.rows[row].errors == want.rows[row].errors);
+    fs::remove(scratch / "run" / "replicas" / "step_1.safetensors");
+    CHECK(recorded_collective_errors({scratch / "run"}, options).warnings.empty());
+}
+
 TEST_CASE("each recorded step is a replica") {
     const Scratch scratch;
     const Gradients all = gradients(6, 40, 1);
@@ -125,7 +173,7 @@ TEST_CASE("each recorded step is a replica") {
                           fmt::format("step 9 of {} does not have the tensors of step 0 of {}: a.grad", folder, folder);
     CHECK_THROWS_WITH_AS(recorded_collective_errors({scratch / "all"}, options), other.c_str(), std::invalid_argument);
     CHECK_THROWS_WITH_AS(recorded_collective_errors({scratch / "all" / "step_0.safetensors"}, options),
-                         doctest::Contains("at least two steps"), std::invalid_argument);
+                         doctest::Contains("two steps"), std::invalid_argument);
     CHECK_THROWS_AS(recorded_collective_errors({scratch / "none"}, options), RecordingError);
 }
 

@@ -7,11 +7,14 @@
 #include <ampscope/sim/io/text_file.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -39,6 +42,66 @@ double relative_error(std::span<const float> mean, std::span<const double> exact
         norm += exact[i] * exact[i];
     }
     return std::sqrt(error / norm);
+}
+
+/// The variances of the elements, from one gradient to another, all together.
+double variance_of(const std::vector<std::vector<float>>& gradients) {
+    const auto number = static_cast<double>(gradients.size());
+    double all = 0;
+    for (std::size_t i = 0; i < gradients[0].size(); ++i) {
+        double sum = 0, squares = 0;
+        for (const std::vector<float>& g : gradients) sum += g[i];
+        for (const std::vector<float>& g : gradients) squares += (g[i] - sum / number) * (g[i] - sum / number);
+        all += squares / (number - 1);
+    }
+    return all;
+}
+
+/// The first number of replicas from which on the error of an all-reduce is above that part of the noise; none: it ends
+/// below.
+std::optional<int> above_noise(const CollectiveErrorFindings& f, const CollectiveErrors& row, double part) {
+    std::optional<int> from;
+    for (std::size_t i = 0; i < f.replicas.size(); ++i)
+        if (row.errors[i] <= part * f.noise[i]) from.reset();
+        else if (!from) from = f.replicas[i];
+    return from;
+}
+
+std::string error_text(double error) {
+    return error <= 1 ? percent(error) : fmt::format("{:.1f} times the mean itself", error);
+}
+
+/// On each kind of all-reduce a sentence: which lose much beside what chance does, and what the others lose.
+std::vector<std::string> verdict_on(const CollectiveErrorFindings& f) {
+    std::vector<std::string> lines = {fmt::format("Noise: the mean of {} differs by {} from that of all batches, by "
+                                                  "chance. An error a tenth as large makes that half a "
+                                                  "percent larger.",
+                                                  plural(f.gradients, "gradient"), error_text(f.noise.back()))};
+    std::vector<std::string> kinds;
+    for (const CollectiveErrors& row : f.rows)
+        if (std::ranges::find(kinds, kind_of(row.way)) == kinds.end()) kinds.push_back(kind_of(row.way));
+    for (const std::string& kind : kinds) {
+        std::vector<std::string> parts, little;
+        double most = 0;
+        for (const CollectiveErrors& row : f.rows) {
+            if (kind_of(row.way) != kind) continue;
+            std::string name = name_of(row.way); // without what the sentence begins with
+            if (const std::size_t at = name.find(", " + kind); at != std::string::npos) name.erase(at, kind.size() + 2);
+            const std::optional<int> much = above_noise(f, row, 0.1), more = above_noise(f, row, 1);
+            if (!much) {
+                little.push_back(name);
+                most = std::max(most, row.errors.back());
+                continue;
+            }
+            std::string from = more == much ? "" : fmt::format(", above a tenth of the noise from N = {} on", *much);
+            if (more) from += fmt::format(", above the noise from N = {} on", *more);
+            parts.push_back(fmt::format("{} is off by {}{}", name, error_text(row.errors.back()), from));
+        }
+        if (!little.empty())
+            parts.push_back(fmt::format("{} off by at most {}", fmt::join(little, "; "), error_text(most)));
+        lines.push_back(fmt::format("{}: {}.", kind, fmt::join(parts, "; ")));
+    }
+    return lines;
 }
 
 /// The slope of the line through (log N, log error), of N in these limits.
@@ -69,8 +132,27 @@ void append_values(const RecordedTensor& tensor, std::vector<float>& all) {
         all.push_back(static_cast<float>(n.value() / tensor.recorded_scale));
 }
 
-/// The recorded gradients of a replica: the run that they are of and the step; its tensors by name.
-using RecordedReplicas = std::map<std::pair<fs::path, std::int64_t>, std::map<std::string, const RecordedTensor*>>;
+/// What the gradients of a replica are of. `number`: of the replica, where a run recorded several; else 0.
+struct ReplicaKey {
+    fs::path run;
+    std::int64_t step = 0;
+    int number = 0;
+    auto operator<=>(const ReplicaKey&) const = default;
+};
+
+/// The tensors of replicas, by name.
+using RecordedReplicas = std::map<ReplicaKey, std::map<std::string, const RecordedTensor*>>;
+
+/// Splits "replica_12.fc1.weight.grad" into 12 and the rest; any other name is that of a tensor of replica 0.
+std::pair<int, std::string> split_name(const std::string& name) {
+    constexpr std::string_view prefix = "replica_";
+    int number = 0;
+    if (!name.starts_with(prefix)) return {0, name};
+    const char* const end = name.data() + name.size();
+    const auto [rest, error] = std::from_chars(name.data() + prefix.size(), end, number);
+    if (error != std::errc() || rest == end || *rest != '.') return {0, name};
+    return {number, std::string(rest + 1, end)};
+}
 
 /// The run that a file belongs to: the nearest folder above it with a run.json. A file that is in no run belongs to the
 /// folder in `paths` that it was found in; one that was named itself belongs to its own folder.
@@ -91,8 +173,10 @@ fs::path recorded_run_of(const fs::path& file, const std::vector<fs::path>& path
 }
 
 std::string replica_name(const RecordedReplicas::value_type& replica) {
-    const auto& [run, step] = replica.first;
-    return run.empty() ? fmt::format("step {}", step) : fmt::format("step {} of {}", step, run.string());
+    const auto& [run, step, number] = replica.first;
+    const std::string of_step =
+        run.empty() ? fmt::format("step {}", step) : fmt::format("step {} of {}", step, run.string());
+    return number == 0 ? of_step : fmt::format("replica {} in {}", number, of_step);
 }
 
 /// Throws std::invalid_argument where two files hold the same tensor of a replica: one would be lost.
@@ -103,8 +187,9 @@ RecordedReplicas replicas_in(const Recording& recording, const std::vector<fs::p
         if (t.kind != TensorKind::weight_gradient || !t.step) continue;
         fs::path& run = runs.try_emplace(t.file.parent_path()).first->second;
         if (run.empty()) run = recorded_run_of(t.file, paths);
-        const auto replica = replicas.try_emplace({run, *t.step}).first;
-        const RecordedTensor*& known = replica->second.try_emplace(t.entry.name, &t).first->second;
+        const auto [number, name] = split_name(t.entry.name);
+        const auto replica = replicas.try_emplace({run, *t.step, number}).first;
+        const RecordedTensor*& known = replica->second.try_emplace(name, &t).first->second;
         if (known->file != t.file || known->index != t.index)
             throw std::invalid_argument(fmt::format("{} has {} twice, in {} and in {}: name the folder of each replica",
                                                     replica_name(*replica), t.entry.name, known->file.string(),
@@ -128,7 +213,7 @@ std::vector<std::vector<float>> buckets_of(const RecordedReplicas& replicas) {
                                                         replica_name(first), name));
             append_values(*tensor, all);
         }
-        auto& others = of_step[replica.first.second];
+        auto& others = of_step[replica.first.step];
         for (const auto& [index, name] : others)
             if (std::ranges::equal(std::as_bytes(std::span(gradients[index])), std::as_bytes(std::span(all))))
                 throw std::invalid_argument(fmt::format(
@@ -142,14 +227,15 @@ std::vector<std::vector<float>> buckets_of(const RecordedReplicas& replicas) {
 /// A line on each run whose weights change between its steps, as far as its run.json tells.
 std::vector<std::string> moving_weights(const RecordedReplicas& replicas) {
     std::vector<std::string> lines;
-    std::map<fs::path, std::size_t> steps;
-    for (const auto& [key, tensors] : replicas) ++steps[key.first];
-    for (const auto& [run, number] : steps) {
+    std::map<fs::path, std::set<std::int64_t>> steps;
+    for (const auto& [key, tensors] : replicas) steps[key.run].insert(key.step);
+    for (const auto& [run, of_run] : steps) {
         const double rate = facts_of_run(run).lr.value_or(0);
-        if (number < 2 || rate == 0) continue;
+        if (of_run.size() < 2 || rate == 0) continue;
         lines.push_back(
             fmt::format("{}: its learning rate is {:g}: its steps differ in their weights, too, and not only "
-                        "in their batches, as replicas do; amp-train --lr 0 keeps the weights",
+                        "in their batches, as replicas do; amp-train --lr 0 keeps the weights, and --record-replicas "
+                        "records replicas of one step",
                         run.string(), rate));
     }
     return lines;
@@ -158,20 +244,19 @@ std::vector<std::string> moving_weights(const RecordedReplicas& replicas) {
 } // namespace
 
 std::vector<AllReduceOptions> usual_all_reduces() {
-    const AllReduceOptions bf16{.transport = format("bf16")};
-    std::vector<AllReduceOptions> all(13, bf16);
-    all[1].division = AllReduceDivision::nccl_avg;
-    all[2].order = AllReduceOrder::tree;
-    all[3].order = AllReduceOrder::halving_doubling;
-    all[4].order = AllReduceOrder::all_to_all;
-    all[5].order = AllReduceOrder::exact;
-    all[6].transport = format("fp16");
-    all[7].transport = all[8].transport = format("fp32");
-    all[8].order = AllReduceOrder::tree;
-    all[9] = {.transport = format("e4m3"), .scaled = true};
-    all[10] = {.blocks = &block_format("mxfp8")};
-    all[11] = {.order = AllReduceOrder::all_to_all, .blocks = &block_format("mxfp8")};
-    all[12] = {.blocks = &block_format("nvfp4")};
+    std::vector<AllReduceOptions> all;
+    for (std::size_t order = 0; order < all_reduce_rows.size(); ++order) {
+        all.push_back({.order = static_cast<AllReduceOrder>(order), .transport = format("bf16")});
+        if (order == 0) all.push_back({.division = AllReduceDivision::nccl_avg, .transport = format("bf16")});
+    }
+    all.push_back({.transport = format("fp16")});
+    all.push_back({});
+    all.push_back({.order = AllReduceOrder::tree});
+    all.push_back({.transport = format("e4m3"), .scaled = true});
+    all.push_back({.blocks = &block_format("fp8-tensor")});
+    all.push_back({.blocks = &block_format("mxfp8")});
+    all.push_back({.order = AllReduceOrder::all_to_all, .blocks = &block_format("mxfp8")});
+    all.push_back({.blocks = &block_format("nvfp4")});
     return all;
 }
 
@@ -183,15 +268,23 @@ std::string name_of(const AllReduceOptions& o) {
     return name;
 }
 
+std::string kind_of(const AllReduceOptions& o) {
+    return o.blocks != nullptr || o.scaled ? "messages with scales" : std::string(o.transport.name);
+}
+
 CollectiveErrorFindings collective_errors(const std::vector<std::vector<float>>& gradients,
                                           const CollectiveErrorOptions& options) {
     if (gradients.size() < 2) throw std::invalid_argument("expected gradients of at least two replicas");
-    CollectiveErrorFindings findings{.steps = gradients.size(),
+    CollectiveErrorFindings findings{.gradients = gradients.size(),
                                      .tensors = 1,
                                      .elements = gradients[0].size(),
+                                     .steps = 1,
                                      .replicas = numbers_of_replicas(gradients.size()),
                                      .rows = {},
+                                     .noise = {},
+                                     .verdict = {},
                                      .warnings = {}};
+    const double variance = variance_of(gradients);
     const std::vector<std::span<const float>> all(gradients.begin(), gradients.end());
     for (const AllReduceOptions& way : options.ways) findings.rows.push_back({way, {}, {}, {}});
     std::vector<double> sum(gradients[0].size()), exact(sum.size());
@@ -200,7 +293,12 @@ CollectiveErrorFindings collective_errors(const std::vector<std::vector<float>>&
         const auto number = static_cast<std::size_t>(replicas);
         for (; added < number; ++added)
             for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += gradients[added][i];
-        for (std::size_t i = 0; i < sum.size(); ++i) exact[i] = sum[i] / replicas;
+        double norm = 0;
+        for (std::size_t i = 0; i < sum.size(); ++i) {
+            exact[i] = sum[i] / replicas;
+            norm += exact[i] * exact[i];
+        }
+        findings.noise.push_back(std::sqrt(variance / replicas / norm));
         for (CollectiveErrors& row : findings.rows)
             row.errors.push_back(
                 relative_error(all_reduced(row.way, std::span(all).first(number), options.threads), exact));
@@ -210,18 +308,23 @@ CollectiveErrorFindings collective_errors(const std::vector<std::vector<float>>&
         row.exponent = exponent_of(findings.replicas, row.errors, from, to);
         row.beyond = exponent_of(findings.replicas, row.errors, to, std::numeric_limits<int>::max());
     }
+    findings.verdict = verdict_on(findings);
     return findings;
 }
 
 CollectiveErrorFindings recorded_collective_errors(const std::vector<fs::path>& paths,
                                                    const CollectiveErrorOptions& options) {
-    Recording recording = find_tensors(paths, {}, {.repeats = true});
+    Recording recording = find_tensors(paths, {}, {.replicas = true, .repeats = true});
     if (!recording.errors.empty()) throw RecordingError(recording.errors);
     const RecordedReplicas replicas = replicas_in(recording, paths);
     if (replicas.size() < 2)
-        throw std::invalid_argument("expected gradients of weights of at least two steps, each of which is a replica");
+        throw std::invalid_argument(
+            "expected gradients of weights of at least two replicas, or of two steps to stand for them");
     CollectiveErrorFindings findings = collective_errors(buckets_of(replicas), options);
     findings.tensors = replicas.begin()->second.size();
+    std::set<std::pair<fs::path, std::int64_t>> steps;
+    for (const auto& [key, tensors] : replicas) steps.emplace(key.run, key.step);
+    findings.steps = steps.size();
     findings.warnings = std::move(recording.warnings);
     for (std::string& warning : moving_weights(replicas)) findings.warnings.push_back(std::move(warning));
     return findings;

@@ -29,9 +29,14 @@ struct CollectiveErrors {
 };
 
 struct CollectiveErrorFindings {
-    std::size_t steps = 0, tensors = 0, elements = 0; ///< recorded steps; tensors and elements of each of them
+    std::size_t gradients = 0, tensors = 0, elements = 0; ///< replicas that there are; tensors and elements of each
+    std::size_t steps = 0;                                ///< recorded steps that they are of
     std::vector<int> replicas;
     std::vector<CollectiveErrors> rows;
+    /// For each number of replicas, by how much their mean differs by chance from that of all batches: the standard
+    /// error of the elements, over |exact mean|. An all-reduce whose error is well below it costs little.
+    std::vector<double> noise;
+    std::vector<std::string> verdict;  ///< a sentence for each format, on the most replicas there are
     std::vector<std::string> warnings; ///< lines for the user, such as one on a run whose weights change
     static constexpr int fitted_from = 8, fitted_to = 256; ///< replicas
 };
@@ -43,13 +48,17 @@ struct CollectiveErrorFindings {
 CollectiveErrorFindings collective_errors(const std::vector<std::vector<float>>& gradients,
                                           const CollectiveErrorOptions& options);
 
-/// The same of recorded gradients of weights. Each recorded step of each run is a replica; replicas are ordered by run,
-/// then by step. The tensors of a replica are one bucket, in which they follow each other in ascending order of their
-/// names. (PyTorch's DDP makes several buckets of about 25 MiB, roughly in the reverse order of the parameters, so that
-/// chunks begin elsewhere.) Steps differ in their batches alone, as replicas do, only if the weights stayed as they
-/// were, with a learning rate of 0: there is a warning for each run with another one. Throws FileError, RecordingError,
-/// and std::invalid_argument for replicas that do not have the same tensors, for a tensor that a replica has twice, for
-/// a step of two runs that are copies of each other, and for fewer than two replicas.
+/// The format that replicas of an all-reduce send and sum in, or "messages with scales".
+std::string kind_of(const AllReduceOptions& options);
+
+/// The same of recorded gradients of weights: of the replicas of each step of a run that recorded them (replicas/), and
+/// of another run each step as a replica. They are ordered by run, step and replica. The tensors of a replica are one
+/// bucket, in which they follow each other in ascending order of their names. (PyTorch's DDP makes several buckets of
+/// about 25 MiB, roughly in the reverse order of the parameters, so that chunks begin elsewhere.) Several steps differ
+/// in their batches alone, as replicas do, only if weights stayed as they were, with a learning rate of 0: there is a
+/// warning for each run with another one. Throws FileError, RecordingError, and std::invalid_argument for replicas that
+/// do not have the same tensors, for a tensor that a replica has twice, for a step of two runs that are copies of each
+/// other, and for fewer than two replicas.
 CollectiveErrorFindings recorded_collective_errors(const std::vector<std::filesystem::path>& paths,
                                                    const CollectiveErrorOptions& options);
 

@@ -210,9 +210,10 @@ class Finder {
     void list_run(const fs::path& run, std::vector<fs::path>& files) {
         if (const auto warning = newer_schema(run)) result_.warnings.push_back(*warning);
         const std::size_t first = files.size();
-        list_part(run / run_layout::gradients, files);
-        const std::size_t state = files.size();
         std::error_code none;
+        const bool replicas = find_.replicas && fs::is_directory(run / run_layout::replicas, none);
+        list_part(run / (replicas ? run_layout::replicas : run_layout::gradients), files);
+        const std::size_t state = files.size();
         if (find_.state) list_part(run / run_layout::state, files);
         else if (fs::is_directory(run / run_layout::state, none))
             result_.unread |= {TensorKind::weight, TensorKind::state};

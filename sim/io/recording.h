@@ -107,6 +107,8 @@ struct FindOptions {
     bool logs = false;
     TensorKind unstated = TensorKind::weight_gradient; ///< kind of tensors that neither file nor name tells
     bool by_name = false; ///< tensors are then selected by name: no warning of those in a file in two forms
+    /// Whether to list replicas/ of run folders, where it is there, in place of gradients/.
+    bool replicas = false;
     bool repeats = false; ///< whether to list a tensor again that has the bytes of one in another file
 };
 

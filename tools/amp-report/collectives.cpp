@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace amp::report_tool {
 
@@ -50,20 +51,19 @@ TableBlock table_of(const CollectiveErrorFindings& f) {
                         "unit of their sum in BF16, which then stands still.",
                         CollectiveErrorFindings::fitted_to);
     }
+    const auto add = [&](const std::string& name, const std::vector<double>& errors) -> std::vector<Cell>& {
+        std::vector<Cell> cells = {{name}};
+        for (const std::size_t c : columns) cells.push_back(number_cell(errors[c], 2));
+        cells.resize(table.header.size(), no_value());
+        return table.rows.emplace_back(std::move(cells));
+    };
     for (const CollectiveErrors& row : f.rows) {
-        std::vector<Cell> cells = {{name_of(row.way)}};
-        for (const std::size_t c : columns) cells.push_back(number_cell(row.errors[c], 2));
-        cells.push_back(exponent_cell(row.exponent));
-        if (beyond) cells.push_back(exponent_cell(row.beyond));
-        table.rows.push_back(std::move(cells));
+        std::vector<Cell>& cells = add(name_of(row.way), row.errors);
+        cells[columns.size() + 1] = exponent_cell(row.exponent);
+        if (beyond) cells.back() = exponent_cell(row.beyond);
     }
+    add("noise of the mean", f.noise);
     return table;
-}
-
-/// What a panel is about: messages with scales, or the format of those without.
-std::string panel_name(const AllReduceOptions& way) {
-    if (way.blocks != nullptr || way.scaled) return "messages with scales";
-    return "sent and summed in " + std::string(way.transport.name);
 }
 
 /// The square root of N, through the first error of a row at `fitted_from` replicas or at the most there are.
@@ -76,31 +76,62 @@ LineSeries square_root(const CollectiveErrorFindings& f, const LineSeries& row) 
     return line;
 }
 
-/// The errors of rows of that name, against N, both logarithmic.
-LinePanel panel_of(const CollectiveErrorFindings& f, const std::string& name) {
-    LinePanel panel{.name = name, .note = {}, .series = {}};
-    double least = 0, most = -150;
+/// Errors against N, both logarithmic.
+LineSeries line_of(const CollectiveErrorFindings& f, const std::string& name, const std::vector<double>& errors) {
+    LineSeries line{.name = name, .points = {}};
+    for (std::size_t i = 0; i < f.replicas.size(); ++i)
+        line.points.emplace_back(std::log2(f.replicas[i]), errors[i] > 0 ? std::log2(errors[i]) : std::nan(""));
+    return line;
+}
+
+/// Whether one line would hide the other.
+bool look_alike(const LineSeries& a, const LineSeries& b) {
+    constexpr double near = 0.1; // binades
+    return std::ranges::equal(a.points, b.points, [](const auto& p, const auto& q) {
+        return std::abs(p.second - q.second) < near || (std::isnan(p.second) && std::isnan(q.second));
+    });
+}
+
+/// The least and the largest finite y of a panel's lines, as whole numbers.
+std::pair<double, double> range_of(const LinePanel& panel) {
+    double least = 1, most = -150;
+    for (const LineSeries& line : panel.series)
+        for (const auto& [x, y] : line.points)
+            if (std::isfinite(y)) {
+                least = std::min(least, std::floor(y));
+                most = std::max(most, std::ceil(y));
+            }
+    return {least, std::max(most, least + 1)};
+}
+
+/// The errors of all-reduces of that kind. Those that look alike are one line.
+LinePanel panel_of(const CollectiveErrorFindings& f, const std::string& kind) {
+    LinePanel panel{.name = kind, .note = {}, .series = {}};
     for (const CollectiveErrors& row : f.rows) {
-        if (panel_name(row.way) != name) continue;
-        LineSeries line{.name = name_of(row.way), .points = {}};
-        for (std::size_t i = 0; i < f.replicas.size(); ++i) {
-            const double error = row.errors[i] > 0 ? std::log2(row.errors[i]) : std::nan("");
-            line.points.emplace_back(std::log2(f.replicas[i]), error);
-            if (!std::isfinite(error)) continue;
-            least = std::min(least, std::floor(error));
-            most = std::max(most, std::ceil(error));
-        }
-        panel.series.push_back(std::move(line));
+        if (kind_of(row.way) != kind) continue;
+        LineSeries line = line_of(f, name_of(row.way), row.errors);
+        const auto twin =
+            std::ranges::find_if(panel.series, [&](const auto& other) { return look_alike(line, other); });
+        if (twin == panel.series.end()) panel.series.push_back(std::move(line));
+        else twin->name += " = " + line.name;
     }
-    panel.range = {least, std::max(most, least + 1)};
     panel.series.push_back(square_root(f, panel.series.front()));
+    panel.range = range_of(panel);
+    LineSeries noise = line_of(f, "noise of the mean", f.noise);
+    noise.quiet = true;
+    const bool is_near = std::ranges::all_of( // FP32's errors are a million times smaller
+        noise.points,
+        [&](const auto& p) { return p.second >= panel.range->first - 4 && p.second <= panel.range->second + 4; });
+    if (!is_near) return panel;
+    panel.series.push_back(std::move(noise));
+    panel.range = range_of(panel);
     return panel;
 }
 
 FigureBlock figure_of(const CollectiveErrorFindings& f) {
     LineFigure figure{.title = "Error of the mean gradient",
-                      .subtitle = "relative to the exact mean; both axes are powers of two",
-                      .x_label = "log2 of the number of replicas",
+                      .subtitle = "relative to the exact mean, as a power of two",
+                      .x_label = "number of replicas, as a power of two",
                       .marks = {},
                       .log2_y = true,
                       .first = std::log2(f.replicas.front()),
@@ -108,30 +139,57 @@ FigureBlock figure_of(const CollectiveErrorFindings& f) {
                       .panel_height = 160,
                       .panels = {}};
     for (const CollectiveErrors& row : f.rows)
-        if (std::ranges::find(figure.panels, panel_name(row.way), &LinePanel::name) == figure.panels.end())
-            figure.panels.push_back(panel_of(f, panel_name(row.way)));
-    return {figure, "The grey line grows as the square root of N: one binade in two."};
+        if (std::ranges::find(figure.panels, kind_of(row.way), &LinePanel::name) == figure.panels.end())
+            figure.panels.push_back(panel_of(f, kind_of(row.way)));
+    return {figure,
+            "One grey line grows as the square root of N: one binade in two. The other, where it is near, is the "
+            "noise of the mean, which falls as the square root."};
+}
+
+TableBlock algorithms() {
+    TableBlock table{.caption = "amp-train --all-reduce has the same rows.",
+                     .header = {"algorithm", "how it adds", "source"},
+                     .rows = {},
+                     .text_columns = 3};
+    for (const AllReduceRow& row : all_reduce_rows)
+        table.rows.push_back({{std::string(row.name)}, {std::string(row.meaning)}, {std::string(row.source)}});
+    return table;
 }
 
 } // namespace
 
-Document document_of(const CollectiveErrorFindings& f) {
+Document document_of(const CollectiveErrorFindings& f, const std::string& command) {
+    const std::string what =
+        f.steps == f.gradients
+            ? fmt::format("{}, each a replica", plural(f.steps, "recorded step"))
+            : fmt::format("{} in {}", plural(f.gradients, "recorded gradient"), plural(f.steps, "step"));
     Document document{.title = "What adding up gradients costs",
-                      .subtitle = fmt::format("{} of {} with {} together; each step is a replica",
-                                              plural(f.steps, "recorded step"), plural(f.tensors, "tensor"),
+                      .subtitle = fmt::format("{}: {}, {} together", what, plural(f.tensors, "tensor"),
                                               plural(f.elements, "element")),
                       .blocks = {}};
+    document.add(Heading{"Verdict"});
+    for (const std::string& sentence : f.verdict) document.add(Paragraph{sentence, true});
+    document.add(Heading{"Errors"});
     document.add(table_of(f));
     document.add(figure_of(f));
+    std::vector<Block> findings = std::exchange(document.blocks, {});
+    document.add(Heading{"Algorithms"});
+    document.add(algorithms());
+    document.add(Heading{"Provenance"});
+    document.add(Bullets{{"This report: " + command, fmt::format("made by ampscope {}", AMPSCOPE_VERSION)}});
+    document.appendix = std::exchange(document.blocks, std::move(findings));
     return document;
 }
 
 Json json_of(const CollectiveErrorFindings& f) {
     Json json = origin_of("amp-report");
-    json["collectives"] = {{"steps", f.steps},
+    json["collectives"] = {{"gradients", f.gradients},
+                           {"steps", f.steps},
                            {"tensors", f.tensors},
                            {"elements", f.elements},
                            {"replicas", f.replicas},
+                           {"noise", f.noise},
+                           {"verdict", f.verdict},
                            {"fitted_from", CollectiveErrorFindings::fitted_from},
                            {"fitted_to", CollectiveErrorFindings::fitted_to}};
     for (const CollectiveErrors& row : f.rows) {

@@ -8,7 +8,8 @@
 
 namespace amp::report_tool {
 
-Document document_of(const CollectiveErrorFindings& findings);
+/// `command`: as it was typed.
+Document document_of(const CollectiveErrorFindings& findings, const std::string& command);
 
 nlohmann::ordered_json json_of(const CollectiveErrorFindings& findings);
 

@@ -30,7 +30,7 @@ int run(const ReportOptions& options, const Complain& complain) {
         const CollectiveErrorFindings errors =
             recorded_collective_errors(options.paths, {usual_all_reduces(), options.threads});
         for (const std::string& warning : errors.warnings) complain("warning: " + warning);
-        write(document_of(errors), options, [&] { return json_text(json_of(errors)); });
+        write(document_of(errors, options.command), options, [&] { return json_text(json_of(errors)); });
         return 0;
     }
     const Report report = ask(options, complain, until_stopped(progress_bars()));

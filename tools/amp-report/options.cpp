@@ -16,7 +16,7 @@ constexpr const char* examples = R"(Examples:
   amp-report runs/fp32 runs/amp-fp16 --json - --markdown report.md
   amp-report gradients/ --html report.html         gradients in files: formats, loss scale and eps, without runs
   amp-report compare.json --html layers.html       what ampscope.torch.compare saved: which layers a precision hurts
-  amp-report --collectives runs/fp32               recorded steps as replicas: the error of their mean gradient
+  amp-report --collectives runs/fp32               recorded replicas, or steps: the error of their mean gradient
   amp-train --seed 1 --record runs/seed1           runs that differ in the seed only are one row, with their spread
 
 Runs of one network on the same data are compared; other networks get a section
@@ -70,8 +70,9 @@ std::optional<int> parse_command_line(int argc, char** argv, ReportOptions& opti
                    "Steps of each of its runs; default 600 for its gpt, 300 for its cnn")
         ->transform(whole_number(1, 1LL << 31));
     app.add_flag("--collectives", options.collectives,
-                 "Report on what adding up the gradients of PATH costs, if each recorded step is a replica: the error "
-                 "of their mean by algorithm, format and number of replicas");
+                 "Report on what adding up the gradients of PATH costs, those of each replica (amp-train "
+                 "--record-replicas) or else of each step: the error of their mean by algorithm, format and number "
+                 "of replicas");
     app.add_option("--alpha", options.limits.alpha,
                    "The intervals of all formats hold the true differences at once with probability 1 - ALPHA; default "
                    "0.05")
