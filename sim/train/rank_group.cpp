@@ -79,8 +79,11 @@ std::vector<std::vector<std::byte>> RankGroup::gather_bytes(std::span<const std:
     return all;
 }
 
-std::vector<std::byte> RankGroup::from_first(std::span<const std::byte> bytes) const {
-    return std::move(gather_bytes(bytes)[static_cast<std::size_t>(replica_of(0))]);
+std::vector<std::byte> RankGroup::from_first(std::span<const std::byte> own) const {
+    const int rank = ranks_.rank();
+    std::vector<std::byte> bytes = rank == 0 ? std::vector(own.begin(), own.end()) : ranks_.receive(rank - 1).second;
+    if (rank + 1 < ranks_.size()) ranks_.send(rank + 1, bytes);
+    return bytes;
 }
 
 std::vector<double> RankGroup::gather(std::span<const double> own) const {

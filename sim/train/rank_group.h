@@ -45,7 +45,7 @@ class RankGroup {
     /// The texts of all ranks, rank after rank.
     [[nodiscard]] std::vector<std::string> gather(const std::string& own) const;
     /// The bytes of rank 0, on every rank.
-    [[nodiscard]] std::vector<std::byte> from_first(std::span<const std::byte> bytes) const;
+    [[nodiscard]] std::vector<std::byte> from_first(std::span<const std::byte> own) const;
 
   private:
     [[nodiscard]] int replica_of(int rank) const { return ranks_.size() - 1 - rank; }
