@@ -229,7 +229,7 @@ def test_what_cannot_be_merged(ranks, tmp_path):
     changed = next(line for line in lines if line["tensor"] == "up.weight.grad")
     line = lines.index(changed) + 1
     for field, said in (("zero", f"histograms.jsonl: line {line} cannot be read"),  # it is not what its count says
-                        ("count", "step 0, up.weight.grad: ranks differ after all-reduce")):
+                        ("count", "step 0, up.weight.grad: ranks 0 and 1 hold copies that differ")):
         changed[field] += 1
         log.write_text("".join(json.dumps(line) + "\n" for line in lines))
         with pytest.raises(ValueError, match=said):
@@ -243,13 +243,17 @@ def test_steps_in_which_ranks_differ():
          "amax": {"weight_gradient": 2.0}}
     largest = {"weight_gradient": 5.0, "activation_gradient": 1.0}
     b = {**a, "loss": 3.0, "found_inf": True, "grad_norm": 4.0, "amax": largest}
-    merged = _merged_step([a, b], replicated=False)
+    parts, copies, unknown = ([{0: True}, {0: counted}] for counted in (True, False, None))
+    merged = _merged_step([a, b], parts)
     assert (merged["loss"], merged["found_inf"], merged["skipped"], merged["grad_norm"]) == (2.0, True, False, 5.0)
-    assert merged["amax"] == largest and _merged_step([a, b], True)["grad_norm"] == 3.0
-    broken = _merged_step([a, {**b, "loss": None, "loss_class": "nan", "grad_norm": None}], False)
+    assert merged["amax"] == largest and _merged_step([a, b], copies)["grad_norm"] == 3.0
+    merged = _merged_step([a, b], unknown)
+    assert merged["grad_norm"] is None and merged["amax"] == {"activation_gradient": 1.0}
+    broken = _merged_step([a, {**b, "loss": None, "loss_class": "nan", "grad_norm": None}], parts)
     assert (broken["loss"], broken["loss_class"], broken["grad_norm"]) == (None, "nan", None)
-    with pytest.raises(ValueError, match="step 3: ranks differ in their loss scale"):
-        _merged_step([a, {**b, "scale": 4.0}], True)
+    for key, called in (("scale", "loss scale"), ("lr", "learning rate")):
+        with pytest.raises(ValueError, match=f"step 3: ranks differ in their {called}"):
+            _merged_step([a, {**b, key: 4.0}], copies)
 
 
 def test_ranks_of_schema_version_1(ranks, tmp_path):
