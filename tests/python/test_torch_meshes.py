@@ -221,6 +221,10 @@ def other_type(run):
     file.write_bytes(file.read_bytes().replace(b'"F32"', b'"I32"'))
 
 
+def other_rows(run):
+    shutil.copy(run / "rank_0/gradients/step_000001.safetensors", run / "rank_3/gradients/step_000001.safetensors")
+
+
 def silent(run):
     edited(run / "rank_3/run.json", lambda document: document["ranks"]["shards"].pop("up.bias"))
 
@@ -253,6 +257,8 @@ def other_count(run):
     ("fsdp_exact", drop_line(3, "down.weight.grad"), None),  # of which it holds no element
     ("fsdp_exact", silent, r"up.bias: none of the ranks that have it, 0, 1, 2, holds its element \[9\]"),
     ("hsdp_exact", silent, "step 0, up.bias.grad: run.json of rank 3 does not say which part of it the rank holds"),
+    ("fsdp_exact", other_rows,
+     r"step 1, up.weight.grad: the file of rank 3 holds \[3, 6\], run.json says \[1, 6\] at \[9, 0\]"),
     ("fsdp_exact", other_type, "step 1, up.weight.grad: its type is float32 on rank 0, int32 on rank 1"),
     ("hsdp_exact", other_bits("state"), r"step 1, .*: ranks 0 and 2 hold copies that differ"),
     ("hsdp_exact", other_bits("gradients"), r"step 1, .*: ranks 0 and 2 hold copies that differ"),
@@ -283,9 +289,18 @@ def test_recordings_that_have_only_the_shapes_of_what_is_divided_by_rows(trained
     assert all((run / file).read_bytes() == (expected / file).read_bytes() for file in files)
 
 
-def placed(shape, mesh, coordinate, placements, numel):
-    """A stand-in for a DTensor, which needs processes."""
-    mesh = types.SimpleNamespace(mesh=torch.empty(mesh), get_coordinate=lambda: list(coordinate))
+class Mesh:
+    """A stand-in for a DeviceMesh, which needs processes."""
+
+    def __init__(self, shape, coordinate):
+        self.mesh, self._coordinate = torch.empty(shape), list(coordinate)
+
+    def get_coordinate(self):
+        return self._coordinate
+
+
+def placed(shape, mesh, placements, numel):
+    """A stand-in for a DTensor."""
     return types.SimpleNamespace(shape=shape, device_mesh=mesh, placements=placements,
                                  to_local=lambda: torch.empty(numel))
 
@@ -310,10 +325,24 @@ def test_places_of_parts():
             for i in order:
                 if not placements[i].is_replicate():
                     local = chunk(local, mesh[i], placements[i].dim, at[i])
-            place = _parallel._place(placed(shape, mesh, at, placements, local.numel()))
+            place = _parallel._place(placed(shape, Mesh(mesh, at), placements, local.numel()))
             box = whole
             for dim, (begin, size) in enumerate(zip(place["offset"], place["size"])):
                 box = box.narrow(dim, begin, size)
             assert place["shape"] == list(shape) and torch.equal(box.reshape(local.shape), local)
             checked += 1
     assert checked == 27 * 11 * (4 + 6 + 6 + 4)
+
+
+def test_a_gradient_that_is_placed_otherwise_in_another_step(monkeypatch):
+    """run.json has one place for all steps."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
+    monkeypatch.setattr(_parallel, "rank", lambda: (0, 2))
+    shards, mesh = _parallel.Shards(), Mesh((2,), (0,))
+    copies, summands, rows = (placed((4,), mesh, (placement,), numel)
+                              for placement, numel in ((Replicate(), 4), (Partial(), 4), (Shard(0), 2)))
+    groups = [shards.note(tensor, "w", suffix) for tensor, suffix in ((copies, ""), (copies, ".grad"), (rows, ".grad"))]
+    assert groups == [1, 1, 2] and list(shards.facts) == ["w", "w.grad"]
+    assert shards.facts["w.grad"] == {"shape": [4], "offset": [0], "size": [2], "group": 2}
+    assert shards.note(summands, "w", ".grad") == 2 and shards.facts["w.grad"]["unknown"] == "placements that change"
+    assert shards.note(torch.ones(3), "v") == 0 and "v" not in shards.facts

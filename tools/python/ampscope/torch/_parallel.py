@@ -123,8 +123,7 @@ class Shards:
     group, which has a norm of its own, so that copies can be left out when norms are added up."""
 
     def __init__(self):
-        self.facts, self.changed = {}, False
-        self._placed, self._groups = {}, {}
+        self.facts, self._placed, self._groups = {}, {}, {}
         self._alone = rank()[1] == 1
 
     def note(self, tensor, name, suffix=""):
@@ -140,7 +139,7 @@ class Shards:
             if full in self.facts:
                 place = {"shape": place["shape"], "unknown": "placements that change"}
             self.facts[full] = place | {"group": self._groups.setdefault(copied, len(self._groups) + 1)}
-            self._placed[full], self.changed = placed, True
+            self._placed[full] = placed
         return self.facts[full]["group"]
 
     def norms(self, named):

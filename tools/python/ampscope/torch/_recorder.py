@@ -363,9 +363,6 @@ class Recorder:
         """found_inf: as the scaler says; None without one, where the gradients tell."""
         if self._step == self._first_step:
             self._describe_precision(scaled)
-        elif self._shards.changed:
-            self._folder.write(LAYOUT.configuration, self._configuration)
-        self._shards.changed = False
         line = {"step": self._step, "loss": None, "scale": self._contained, "found_inf": found_inf,
                 "skipped": bool(found_inf) and scaled, "grad_norm": None,
                 **_describe.step_settings(self._optimizer, self._configuration["optimizer"]), "amax": {}}
