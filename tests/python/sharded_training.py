@@ -1,9 +1,9 @@
-"""Networks that three and four processes train in every way in which torch divides them, recorded, and what each tensor
+"""Networks that two to four processes train in every way in which torch divides them, recorded, and what each tensor
 was.
 
     python sharded_training.py FOLDER
 
-leaves in FOLDER/3 and FOLDER/4, for each NAME, the recordings NAME/rank_0 ... and NAME.pt, in which rank 0 has by step
+leaves in FOLDER/2, FOLDER/3 and FOLDER/4, for each NAME, the recordings NAME/rank_0 ... and NAME.pt, in which rank 0 has by step
 the losses of all ranks and all tensors whole, as full_tensor() gives them. make(folder) does it.
 """
 import contextlib
@@ -257,7 +257,7 @@ if __name__ == "__main__":
     import torch.distributed.fsdp
     import torch.distributed.tensor.parallel  # noqa: F401
     import ampscope.torch  # noqa: F401
-    for ranks in (3, 4):
+    for ranks in (2, 3, 4):
         target = pathlib.Path(sys.argv[1]) / str(ranks)
         target.mkdir()
         children = {fork(number, ranks, target) for number in range(ranks)}

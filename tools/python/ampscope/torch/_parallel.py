@@ -96,9 +96,10 @@ def _part(held, parts, at):
 
 def _place(tensor):
     """Where in the whole the part lies that this rank holds of a DTensor: `shape` of the whole, `offset` and `size` of
-    a box in it; or, as `unknown`, placements that are no box. Torch's own function for that, which is private, is wrong
-    for what FSDP makes of uneven parts of tensor parallelism: that cuts these, and so cuts last, though its dimension
-    of the mesh comes first; it calls that _StridedShard."""
+    a box in it; or, as `unknown`, placements that are no box. FSDP cuts what tensor parallelism has cut already: its
+    cut is the last, though its dimension of the mesh comes first, and torch calls it _StridedShard. Torch's function
+    for offsets, which is private, takes cuts in the order of the mesh, which is something else where they are
+    uneven."""
     held, coordinate = [range(n) for n in tensor.shape], tensor.device_mesh.get_coordinate()
     cuts = [(placement, parts, at) for placement, parts, at in
             zip(tensor.placements, tensor.device_mesh.mesh.shape, coordinate or ()) if hasattr(placement, "dim")]

@@ -50,7 +50,7 @@ def merge_ranks(path):
                  for key in sorted(set().union(*histograms)) if key[0] in set(common)}
         tensors = [_merged_histogram(of_ranks, held, replicated) for of_ranks in lines.values()]
     results = [_ampscope.read_json(str(f / LAYOUT.result)) if (f / LAYOUT.result).exists() else None for f in folders]
-    said = [_what_is_missing(metrics, common, results), held.what_is_unknown(),
+    said = [_what_is_missing(metrics, common, results), held.what_is_unknown(counts),
             "" if replicated else _what_is_apart(lines, held)]
     ranks = {"merged": len(folders), "weights": "all-reduced" if replicated and not held else "own"}
     with naming(path), contextlib.closing(Folder(path, 0)) as merged:
@@ -90,22 +90,19 @@ def _ranks_of(path):
 
 def _check_that_they_are_one(runs, metrics):
     """Raises ValueError where ranks' recordings are of different runs, as far as run.json tells."""
-    for place in ("schema_version", "tool", "version", "torch", "model/name", "optimizer", "recording",
-                  "precision/name"):
-        known = {rank: run for rank, run in enumerate(runs) if place != "precision/name" or metrics[rank]}
-        if known:  # what the precision is, is known once a step has ended
-            agreed(known, lambda run: _without_groups(_at(run, place)), f"recordings of different runs: the {place} is")
+    settings = [_settings(run, bool(lines)) for run, lines in zip(runs, metrics)]
+    for place in sorted(set().union(*settings)):
+        known = {rank: found[place] for rank, found in enumerate(settings) if place in found}
+        agreed(known, lambda setting: setting, f"recordings of different runs: {place} in run.json is")
 
 
-def _at(run, place):
-    for key in place.split("/"):
-        run = run.get(key, {})
-    return run
-
-
-def _without_groups(facts):
-    """Which parameters are in which of the optimizer's groups: pipeline stages have other parameters."""
-    return {key: x for key, x in facts.items() if key != "groups"} if isinstance(facts, dict) else facts
+def _settings(run, has_steps):
+    """What is the same on all ranks. Pipeline stages have other parameters, and so others in groups of the optimizer;
+    the precision is known once a step has ended."""
+    found = {key: run.get(key) for key in ("schema_version", "tool", "version", "torch")}
+    found |= {f"{part}/{key}": setting for part in ("model", "optimizer", "recording")
+              for key, setting in run.get(part, {}).items() if key not in ("parameters", "groups")}
+    return found | ({"precision/name": run.get("precision", {}).get("name")} if has_steps else {})
 
 
 def _what_is_missing(metrics, common, results):

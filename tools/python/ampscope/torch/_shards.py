@@ -27,14 +27,13 @@ class Box(typing.NamedTuple):
 
 
 class Whole:
-    """A tensor of which each of some ranks holds a box: all elements, and each once but for copies of a box. Where it
-    is none, `unknown` says why."""
+    """A tensor of which each of some ranks holds a box: all elements, and each once but for copies of a box. Where a
+    rank's part is no box, the tensor is `unknown`."""
 
     def __init__(self, facts):
         """facts: by rank, what run.json says of the tensor. Raises ValueError where the boxes are no whole."""
         self.shape = agreed(facts, lambda fact: tuple(fact["shape"]), "its shape is")
-        self.unknown = next((f"rank {rank} holds it as {fact['unknown']}" for rank, fact in facts.items()
-                             if "unknown" in fact), "")
+        self.unknown = any("unknown" in fact for fact in facts.values())
         self.boxes, self.first = {}, {}  # first: of each rank that holds an element the first that holds the same
         if self.unknown:
             return
@@ -149,16 +148,18 @@ class Held:
         return next((name.removesuffix(s) for s in suffixes if name.endswith(s) and
                      any(name.removesuffix(s) in facts for facts in self._facts)), "")
 
-    def what_is_unknown(self):
-        """A sentence on tensors that are no whole; empty if all are."""
+    def what_is_unknown(self, counts):
+        """A sentence on tensors that are no whole, and on norms that cannot be had; empty if there are none. counts:
+        those of counts()."""
         unknown = {name: f"{name}, {fact['unknown']} on rank {rank}" for rank, facts in enumerate(self._facts)
                    for name, fact in facts.items() if "unknown" in fact}
-        if not unknown:
-            return ""
-        gradients = all(self._weight_of(name, ".grad") for name in unknown)
-        return (f"parts that cannot be joined are left out, and so {'is' if gradients else 'are'} the norm of all "
-                f"gradients{'' if gradients else ' and the state of the optimizer'} ({len(unknown)}, the first is "
-                f"{unknown[min(unknown)]})")
+        if unknown:
+            state = "" if all(self._weight_of(name, ".grad") for name in unknown) else ", and the optimizer's state"
+            return (f"parts that cannot be joined are left out, and so are the norm and the largest magnitude of all "
+                    f"gradients{state} ({len(unknown)}, the first is {unknown[min(unknown)]})")
+        mixed = [rank for rank, groups in enumerate(counts) if None in groups.values()]
+        return (f"the norm and the largest magnitude of all gradients are left out: rank {mixed[0]} has one norm of "
+                "copies and of what no other rank holds") if mixed else ""
 
     def counts(self):
         """Of each rank by group of tensors whether their norm counts in that of all gradients, as it does not for
