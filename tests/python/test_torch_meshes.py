@@ -139,7 +139,8 @@ def test_one_process_with_the_batches_of_all_trains_the_same(merged, name, tmp_p
 
 
 @pytest.mark.parametrize("name, micro_batches", [
-    ("2/fsdp", 3), ("3/ddp", 2), ("3/fsdp", 3), ("4/fsdp", 3), ("4/fsdp_tp", 2), ("4/hsdp", 2), ("4/hsdp_exact", 2), ("4/tp", None)])
+    ("2/fsdp", 3), ("3/ddp", 2), ("3/fsdp", 3), ("4/fsdp", 3), ("4/fsdp_tp", 2), ("4/hsdp", 2), ("4/hsdp_exact", 2),
+    ("4/tp", None)])
 def test_micro_batches_whose_gradients_no_parameter_has_yet_count(merged, name, micro_batches):
     """FSDP keeps them after set_requires_gradient_sync(False) and set_requires_all_reduce(False)."""
     run, _ = merged(name)

@@ -149,10 +149,15 @@ def test_gradients_that_were_reduced_unseen_count_once(ranks, tmp_path):
     def other_norm(rank, name, line):
         return {**line, "grad_norm": line["grad_norm"] + rank} if name == "metrics.jsonl" else line
 
-    with pytest.warns(RuntimeWarning, match=r"different parts, and run.json does not say which, .* \(8, the first is "):
-        weights, merged = copied(ranks, tmp_path / "parts", "own", other_norm)
+    def other_histogram(rank, name, line):
+        changes = rank and line.get("tensor") == "down.bias.grad"
+        return {**line, "count": line["count"] + 1, "zero": line["zero"] + 1} if changes else line
+
     one = histograms(ranks / "rank_0")[0, "up.weight.grad"]["histogram"]
-    assert weights == "own" and merged[0, "up.weight.grad"]["histogram"] == one + one
+    for number, change in enumerate((other_norm, other_histogram)):
+        with pytest.warns(RuntimeWarning, match=r"run.json does not say which, .* \(8, the first is down.bias"):
+            weights, merged = copied(ranks, tmp_path / f"parts{number}", "own", change)
+        assert weights == "own" and merged[0, "up.weight.grad"]["histogram"] == one + one
 
 
 @pytest.mark.parametrize("of_rank_1, steps, said", [
