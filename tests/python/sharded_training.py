@@ -3,8 +3,8 @@ was.
 
     python sharded_training.py FOLDER
 
-leaves in FOLDER/2, FOLDER/3 and FOLDER/4, for each NAME, the recordings NAME/rank_0 ... and NAME.pt, in which rank 0 has by step
-the losses of all ranks and all tensors whole, as full_tensor() gives them. make(folder) does it.
+leaves in FOLDER/2, FOLDER/3 and FOLDER/4, for each NAME, the recordings NAME/rank_0 ... and NAME.pt, in which rank 0
+has by step the losses of all ranks and all tensors whole, as full_tensor() gives them. make(folder) does it.
 """
 import contextlib
 import os
@@ -90,11 +90,9 @@ def train(name, model, optimizer, backward, micro_batches=1, **options):
     seen = []
     with ampscope.torch.record(FOLDER / name, model, optimizer, every=1, state=True, warn=False, **options):
         for step in range(STEPS):
-            losses = []
-            for micro_batch in range(micro_batches):
-                losses += [float(loss.detach()) for loss in [backward(step, micro_batch)] if loss is not None]
+            losses = [backward(step, micro_batch) for micro_batch in range(micro_batches)]
             all_losses = [None] * WORLD
-            dist.all_gather_object(all_losses, sum(losses) if losses else None)
+            dist.all_gather_object(all_losses, None if losses[0] is None else sum(float(x.detach()) for x in losses))
             seen.append((all_losses, whole_tensors(model, optimizer)))
             optimizer.step()
             optimizer.zero_grad()

@@ -135,7 +135,7 @@ def _what_is_apart(lines, held):
     """A sentence on parts of which run.json does not say where they are; empty if there are none."""
     apart = [tensor for (_, kind, tensor), of_ranks in lines.items()
              if kind in (WEIGHT, WEIGHT_GRADIENT) and len(of_ranks) > 1 and not held.knows(tensor, kind)]
-    return (f"tensors of which ranks hold different parts, and run.json does not say which, are added up in the "
+    return ("tensors of which ranks hold different parts, and run.json does not say which, are added up in the "
             f"histograms, and stay in the folders of the ranks ({len(set(apart))}, the first is {apart[0]})"
             ) if apart else ""
 

@@ -155,7 +155,7 @@ class Held:
                    for name, fact in facts.items() if "unknown" in fact}
         if unknown:
             state = "" if all(self._weight_of(name, ".grad") for name in unknown) else ", and the optimizer's state"
-            return (f"parts that cannot be joined are left out, and so are the norm and the largest magnitude of all "
+            return ("parts that cannot be joined are left out, and so are the norm and the largest magnitude of all "
                     f"gradients{state} ({len(unknown)}, the first is {unknown[min(unknown)]})")
         mixed = [rank for rank, groups in enumerate(counts) if None in groups.values()]
         return (f"the norm and the largest magnitude of all gradients are left out: rank {mixed[0]} has one norm of "
