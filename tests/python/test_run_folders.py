@@ -19,7 +19,7 @@ def Folder(monkeypatch):
     monkeypatch.setitem(sys.modules, "ampscope.torch", package)
     monkeypatch.delitem(sys.modules, "ampscope.torch._folder", raising=False)
     yield importlib.import_module("ampscope.torch._folder").Folder
-    for module in ("_folder", "_ranks"):
+    for module in ("_folder", "_ranks", "_shards"):
         sys.modules.pop(f"ampscope.torch.{module}", None)
 
 
@@ -64,7 +64,7 @@ def test_ranks_and_what_merges_them_share_a_folder(Folder, tmp_path):
     for number, rank in enumerate(ranks):
         rank.write("run.json", {"ranks": {"rank": number, "of": 2, "weights": "own"}})
         rank.append_metrics({"step": 0, "loss": float(number), "scale": 1.0, "found_inf": False, "skipped": False,
-                             "grad_norm": 3.0 + number, "lr": 0.1, "amax": {}})
+                             "grad_norm": 3.0, "lr": 0.1, "amax": {}})
         rank.append_histogram(_ampscope.Histogram(), step=0, tensor="w.grad", kind="weight_gradient", loss_scale=1.0,
                               format="fp32")
     for rank in ranks:

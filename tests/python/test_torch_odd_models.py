@@ -131,7 +131,7 @@ def test_optimizers_with_other_settings(tmp_path, optimizer):
 
 def test_a_fault_of_the_recorder_ends_it_alone(tmp_path, monkeypatch):
     model, optimizer = prepared()
-    monkeypatch.setattr(ampscope.torch._recorder, "norms", lambda gradients: 1 / 0)
+    monkeypatch.setattr(ampscope.torch._parallel, "norms", lambda gradients: 1 / 0)
     with pytest.warns(RuntimeWarning, match="ZeroDivisionError.*recording ends with step 0, training goes on"):
         with recorded(tmp_path / "run", model, optimizer):
             for x, y in batches(2):

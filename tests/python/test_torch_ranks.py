@@ -149,9 +149,15 @@ def test_gradients_that_were_reduced_unseen_count_once(ranks, tmp_path):
     def other_norm(rank, name, line):
         return {**line, "grad_norm": line["grad_norm"] + rank} if name == "metrics.jsonl" else line
 
-    weights, merged = copied(ranks, tmp_path / "parts", "own", other_norm)
+    def other_histogram(rank, name, line):
+        changes = rank and line.get("tensor") == "down.bias.grad"
+        return {**line, "count": line["count"] + 1, "zero": line["zero"] + 1} if changes else line
+
     one = histograms(ranks / "rank_0")[0, "up.weight.grad"]["histogram"]
-    assert weights == "own" and merged[0, "up.weight.grad"]["histogram"] == one + one
+    for number, change in enumerate((other_norm, other_histogram)):
+        with pytest.warns(RuntimeWarning, match=r"run.json does not say which, .* \(8, the first is down.bias"):
+            weights, merged = copied(ranks, tmp_path / f"parts{number}", "own", change)
+        assert weights == "own" and merged[0, "up.weight.grad"]["histogram"] == one + one
 
 
 @pytest.mark.parametrize("of_rank_1, steps, said", [
@@ -229,7 +235,7 @@ def test_what_cannot_be_merged(ranks, tmp_path):
     changed = next(line for line in lines if line["tensor"] == "up.weight.grad")
     line = lines.index(changed) + 1
     for field, said in (("zero", f"histograms.jsonl: line {line} cannot be read"),  # it is not what its count says
-                        ("count", "step 0, up.weight.grad: ranks differ after all-reduce")):
+                        ("count", "step 0, up.weight.grad: ranks 0 and 1 hold copies that differ")):
         changed[field] += 1
         log.write_text("".join(json.dumps(line) + "\n" for line in lines))
         with pytest.raises(ValueError, match=said):
@@ -243,13 +249,17 @@ def test_steps_in_which_ranks_differ():
          "amax": {"weight_gradient": 2.0}}
     largest = {"weight_gradient": 5.0, "activation_gradient": 1.0}
     b = {**a, "loss": 3.0, "found_inf": True, "grad_norm": 4.0, "amax": largest}
-    merged = _merged_step([a, b], replicated=False)
+    parts, copies, unknown = ([{0: True}, {0: counted}] for counted in (True, False, None))
+    merged = _merged_step([a, b], parts)
     assert (merged["loss"], merged["found_inf"], merged["skipped"], merged["grad_norm"]) == (2.0, True, False, 5.0)
-    assert merged["amax"] == largest and _merged_step([a, b], True)["grad_norm"] == 3.0
-    broken = _merged_step([a, {**b, "loss": None, "loss_class": "nan", "grad_norm": None}], False)
+    assert merged["amax"] == largest and _merged_step([a, b], copies)["grad_norm"] == 3.0
+    merged = _merged_step([a, b], unknown)
+    assert merged["grad_norm"] is None and merged["amax"] == {"activation_gradient": 1.0}
+    broken = _merged_step([a, {**b, "loss": None, "loss_class": "nan", "grad_norm": None}], parts)
     assert (broken["loss"], broken["loss_class"], broken["grad_norm"]) == (None, "nan", None)
-    with pytest.raises(ValueError, match="step 3: ranks differ in their loss scale"):
-        _merged_step([a, {**b, "scale": 4.0}], True)
+    for key, called in (("scale", "loss scale"), ("lr", "learning rate")):
+        with pytest.raises(ValueError, match=f"step 3: ranks differ in their {called}"):
+            _merged_step([a, {**b, key: 4.0}], copies)
 
 
 def test_ranks_of_schema_version_1(ranks, tmp_path):

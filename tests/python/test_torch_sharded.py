@@ -1,6 +1,7 @@
 """Networks of which each rank holds a part, and names that wrappers within a network would add to."""
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -86,7 +87,8 @@ def test_fully_sharded(sharded, name):
             assert found == {n: raw(t) for n, t in local.items()} and "blocks.1.out.grad" in recorded
         told = json.loads((run / f"rank_{rank}/run.json").read_text())
         assert (told["model"]["name"], told["precision"]["name"]) == ("Tempered", name)
-        assert told["ranks"]["shards"]["head.weight"] == [33, 16]
+        assert told["ranks"]["shards"]["head.weight"] == {"shape": [33, 16], "offset": [17 * rank, 0],
+                                                          "size": [17 - rank, 16], "group": 1}
         assert "/ranks/shards" in ampscope._ampscope.run_layout.keys
     ampscope.torch.merge_ranks(run)
     for step, (_, whole, state, norm) in enumerate(ranks[0][0]):
@@ -101,12 +103,17 @@ def test_fully_sharded(sharded, name):
     assert "Tempered; 1 recorded run" in said and "Adam" in said
 
 
-def test_names_without_the_wrappers_of_sharding(sharded):
+def test_names_without_the_wrappers_of_sharding(sharded, tmp_path):
     told = json.loads((sharded / "flat/rank_0/run.json").read_text())
     assert told["model"]["name"] == "Tempered" and "shards" not in told["ranks"]
     recorded = [name for rank in range(2) for _, name in histograms(sharded / f"flat/rank_{rank}")]
     assert {"blocks.1.out.grad", "head.weight.grad", "embed.weight.grad"} <= set(recorded)
     assert not any("_fsdp_wrapped_module" in name for name in recorded)
+    run = shutil.copytree(sharded / "flat", tmp_path / "run")
+    with pytest.warns(RuntimeWarning, match="different parts, and run.json does not say which, are added up"):
+        ampscope.torch.merge_ranks(run)
+    assert histograms(run)[0, "head.weight.grad"]["histogram"].count == 33 * 16
+    assert not list((run / "gradients").iterdir())
 
 
 def test_names_without_the_wrappers_of_checkpoints_and_compilation(tmp_path):

@@ -37,7 +37,8 @@ def record(path, model, optimizer, *, scaler=None, every=100, activations=False,
     the loss scale that they contain beside them: tools divide by it. Everything is recorded in the type in which it
     exists: outputs under autocast in half precision. Training itself is the same to the bit.
 
-    model       torch.nn.Module, also compiled or in DistributedDataParallel (a folder per rank; see merge_ranks)
+    model       torch.nn.Module, also compiled, in DistributedDataParallel, or divided among ranks by fully_shard or
+                tensor parallelism (a folder per rank; see merge_ranks)
     optimizer   what is stepped; of several, each gets a recorder and a folder of its own
     scaler      torch.amp.GradScaler; only described here: one that is not given is noticed
     activations True: of modules without children; or a pattern of module names ("blocks.*.mlp"), or a list of them

@@ -3,6 +3,7 @@ import itertools
 import json
 import math
 import pathlib
+import shutil
 import warnings
 
 from .. import __version__, _ampscope
@@ -141,6 +142,13 @@ class Folder:
         stated = {"schema_version": str(LAYOUT.schema_version), "step": str(step), **metadata}
         _ampscope.write_tensors(str(self.path / folder / _ampscope.step_file(step)),
                                 [(name, *tensor) for name, tensor in tensors.items()], stated)
+
+    def remove(self):
+        """What was written since the folder was begun, which nothing of a run was in."""
+        for name in (*_LOGS, LAYOUT.configuration):
+            (self.path / name).unlink(missing_ok=True)
+        for name in (LAYOUT.gradients, LAYOUT.state):
+            shutil.rmtree(self.path / name, ignore_errors=True)
 
     def close(self):
         for lines in self._lines.values():

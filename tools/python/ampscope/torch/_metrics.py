@@ -15,19 +15,22 @@ class Metrics:
         self._pending = []
         self._written = time.monotonic()
 
-    def append(self, line, norm, largest, loss, where):
-        """norm and largest magnitude of the gradients, with the loss scale; norm and loss may be None. where: the line
-        of the script that began backward."""
-        self._pending.append((line, norm, largest, loss, where))
+    def append(self, line, norms, largest, loss, where):
+        """norms and largest magnitudes of groups of gradients, with the loss scale, as Shards gives them; there may be
+        none, and no loss. where: the line of the script that began backward."""
+        self._pending.append((line, norms, largest, loss, where))
 
     def are_late(self):
         return time.monotonic() - self._written > _SECONDS
 
     def flush(self):
-        for line, norm, largest, loss, where in self._pending:
-            largest = float(largest)
-            if norm is not None:
-                line["grad_norm"] = finite(float(norm) / line["scale"])
+        for line, norms, largest, loss, where in self._pending:
+            largest = max(map(float, largest), key=lambda x: math.inf if math.isnan(x) else x, default=0.0)
+            norms = {group: float(norm) for group, norm in norms.items()}
+            if norms:
+                line["grad_norm"] = finite(math.hypot(*norms.values()) / line["scale"])
+            if any(norms):  # a group beside that of ordinary tensors
+                line["grad_norms"] = {str(group): finite(norm / line["scale"]) for group, norm in norms.items()}
             if loss is not None:
                 loss = float(loss)
                 line["loss"] = finite(loss)

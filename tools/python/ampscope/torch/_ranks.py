@@ -12,48 +12,97 @@ import numpy as np
 from .. import _ampscope
 from ._folder import (ACTIVATION, ACTIVATION_GRADIENT, GRADIENTS, LAYOUT, SCHEMA, STATE, WEIGHT, WEIGHT_GRADIENT,
                       Folder)
+from ._shards import Held, agreed, copies_differ, naming
 
 _VERSION_1 = {WEIGHT: WEIGHT_GRADIENT, ACTIVATION: ACTIVATION_GRADIENT}  # what gradients were called
 
 
 def merge_ranks(path):
-    """Makes of path/rank_0, path/rank_1 ... the run folder `path`, exactly: histograms of activations and of their
-    gradients, which differ by rank, are added up; weights and their gradients, which data parallelism has made the same
-    on every rank, are counted once, or added up where ranks hold parts. Losses are averaged. Tensors of weights, of
-    their gradients and of the optimizer's state are copied where they are the same on every rank, and joined where each
-    rank holds the rows that follow those of the rank before (fully_shard), so that every tool can answer from the
-    merged run; others stay in the folders of the ranks. A tensor that a rank lacks counts for nothing there. Steps that
-    a rank lacks, because it died for instance, are left out with a RuntimeWarning, which is in result.json, too. Raises
-    FileNotFoundError without ranks, ValueError where ranks contradict each other."""
+    """Makes of path/rank_0, path/rank_1 ... the run folder `path`, exactly. Histograms of activations and of their
+    gradients, which differ by rank, are added up; losses are averaged. Weights, their gradients and the optimizer's
+    state are counted once where ranks hold copies, as data parallelism makes them; where each holds a part (DTensors,
+    as fully_shard and tensor parallelism make them), the parts are joined to the tensor of the network: the histogram
+    is that of the whole tensor, and every tool can answer from the merged run. The norm of all gradients is the root of
+    the ranks' sums of squares, in FP64, those of copies once.
+
+    Weights that are parts of an unknown place (FullyShardedDataParallel) are added up in the histograms, but stay in
+    the folders of the ranks as tensors. Gradients that a rank has not added up with those of others (Partial), and
+    parts that are no box, are left out; so are steps that a rank lacks, because it died for instance. A RuntimeWarning
+    says so, which is in result.json, too. Another tensor that a rank lacks counts for nothing there.
+
+    Raises FileNotFoundError without ranks, ValueError where ranks contradict each other or do not hold all of a
+    tensor."""
     path = pathlib.Path(path)
-    folders = sorted(path.glob("rank_*"), key=lambda p: int(p.name.removeprefix("rank_")))
-    if not folders:
-        raise FileNotFoundError(f"{path}: holds no folders rank_0, rank_1 ...")
-    runs = [_ampscope.read_json(str(f / LAYOUT.configuration)) for f in folders]
-    expected = runs[0]["ranks"]["of"]
-    if len(folders) != expected:
-        raise ValueError(f"{path}: holds {len(folders)} ranks of {expected}")
+    folders, runs = _ranks_of(path)
     metrics = [_metrics(f) for f in folders]
     histograms = [_histograms(f) for f in folders]
-    common = sorted(set.intersection(*(set(m) for m in metrics)))
-    promised = runs[0]["ranks"]["weights"] == "all-reduced"
-    shards = runs[0]["ranks"].get("shards", {})
-    replicated = promised or not shards and _are_replicated(metrics, histograms, common)
-    steps = [_merged_step([m[step] for m in metrics], replicated) for step in common]
-    tensors = [_merged_histogram([h[key] for h in histograms if key in h], replicated, path)
-               for key in sorted(set().union(*histograms)) if key[0] in set(common)]
+    with naming(path):
+        _check_that_they_are_one(runs, metrics)
+        common = sorted(set.intersection(*(set(m) for m in metrics)))
+        held = Held(runs)
+        promised = runs[0]["ranks"]["weights"] == "all-reduced"
+        replicated = promised or _are_replicated(metrics, histograms, common, held)
+        counts = held.counts()
+        for rank, groups in enumerate(counts):
+            groups[0] = rank == 0 or not replicated  # of tensors that run.json says nothing of
+        steps = [_merged_step([m[step] for m in metrics], counts) for step in common]
+        lines = {key: {rank: h[key] for rank, h in enumerate(histograms) if key in h}
+                 for key in sorted(set().union(*histograms)) if key[0] in set(common)}
+        tensors = [_merged_histogram(of_ranks, held, replicated) for of_ranks in lines.values()]
     results = [_ampscope.read_json(str(f / LAYOUT.result)) if (f / LAYOUT.result).exists() else None for f in folders]
-    ranks = {"merged": expected, "weights": "all-reduced" if replicated else "own"}
-    with contextlib.closing(Folder(path, 0)) as merged:  # only now: ranks that contradict each other leave nothing
+    said = [_what_is_missing(metrics, common, results), held.what_is_unknown(counts),
+            "" if replicated else _what_is_apart(lines, held)]
+    ranks = {"merged": len(folders), "weights": "all-reduced" if replicated and not held else "own"}
+    with naming(path), contextlib.closing(Folder(path, 0)) as merged:
         merged.write(LAYOUT.configuration, {**runs[0], **SCHEMA, "ranks": ranks})
         for line in steps:
             merged.append_metrics(line)
-        for line in tensors:
+        for line in filter(None, tensors):
             merged.append_histogram(**line)
-        kept = _Tensors(folders, replicated, shards, runs[0]["schema_version"])
-        for step in common:
-            kept.write(merged, step)
-        merged.write(LAYOUT.result, _merged_result(path, steps, results, _what_is_missing(metrics, common, results)))
+        kept = _Tensors(folders, replicated, held, runs[0]["schema_version"])
+        try:
+            for step in common:
+                kept.write(merged, step)
+        except ValueError:  # ranks that contradict each other leave nothing
+            merged.remove()
+            raise
+        merged.write(LAYOUT.result, _merged_result(path, steps, results, "; ".join(filter(None, said))))
+
+
+def _ranks_of(path):
+    """The folders of all ranks of a run, and what their run.json say."""
+    folders = {int(p.name[5:]): p for p in path.glob("rank_*") if p.name[5:].isdecimal()}
+    if not folders:
+        raise FileNotFoundError(f"{path}: holds no folders rank_0, rank_1 ...")
+    runs = {rank: _ampscope.read_json(str(folders[rank] / LAYOUT.configuration)) for rank in sorted(folders)}
+    for rank, run in runs.items():
+        said = run.get("ranks", {}).get("rank", "none")
+        if said != rank:
+            raise ValueError(f"{folders[rank]}: run.json is of rank {said}, not of rank {rank}")
+    with naming(path):
+        of = agreed(runs, lambda run: run["ranks"]["of"], "recordings of different runs: the number of ranks is")
+    if list(runs) != list(range(of)):
+        missing = [rank for rank in range(of) if rank not in runs]
+        raise ValueError(f"{path}: holds {len(runs)} ranks of {of}" +
+                         (f": rank_{missing[0]} is missing" if missing else ""))
+    return [folders[rank] for rank in runs], list(runs.values())
+
+
+def _check_that_they_are_one(runs, metrics):
+    """Raises ValueError where ranks' recordings are of different runs, as far as run.json tells."""
+    settings = [_settings(run, bool(lines)) for run, lines in zip(runs, metrics)]
+    for place in sorted(set().union(*settings)):
+        known = {rank: found[place] for rank, found in enumerate(settings) if place in found}
+        agreed(known, lambda setting: setting, f"recordings of different runs: {place} in run.json is")
+
+
+def _settings(run, has_steps):
+    """What is the same on all ranks. Pipeline stages have other parameters, and so others in groups of the optimizer;
+    the precision is known once a step has ended."""
+    found = {key: run.get(key) for key in ("schema_version", "tool", "version", "torch")}
+    found |= {f"{part}/{key}": setting for part in ("model", "optimizer", "recording")
+              for key, setting in run.get(part, {}).items() if key not in ("parameters", "groups")}
+    return found | ({"precision/name": run.get("precision", {}).get("name")} if has_steps else {})
 
 
 def _what_is_missing(metrics, common, results):
@@ -82,64 +131,72 @@ def _merged_result(path, steps, results, missing):
             "warnings": list(dict.fromkeys(said + ([missing] if missing else [])))}
 
 
+def _what_is_apart(lines, held):
+    """A sentence on parts of which run.json does not say where they are; empty if there are none."""
+    apart = [tensor for (_, kind, tensor), of_ranks in lines.items()
+             if kind in (WEIGHT, WEIGHT_GRADIENT) and len(of_ranks) > 1 and not held.knows(tensor, kind)]
+    return ("tensors of which ranks hold different parts, and run.json does not say which, are added up in the "
+            f"histograms, and stay in the folders of the ranks ({len(set(apart))}, the first is {apart[0]})"
+            ) if apart else ""
+
+
 class _Tensors:
     """The tensors of weights, of their gradients and of the optimizer's state in the folders of all ranks."""
     _torch_names = {name: torch for name, _, _, torch, _ in _ampscope.dtypes}
 
-    def __init__(self, folders, replicated, shards, version):
-        """shards: names of weights that are divided by rows, and their whole shapes."""
-        self._folders, self._replicated, self._shards, self._version = folders, replicated, shards, version
+    def __init__(self, folders, replicated, held, version):
+        self._folders, self._replicated, self._held, self._version = folders, replicated, held, version
 
     def write(self, merged, step):
         """Those of a step into the merged run. State is of use only as a whole."""
-        file = _ampscope.step_file(step)
-        gradients = [folder / LAYOUT.gradients / file for folder in self._folders[:1 if self._replicated else None]]
-        if (self._replicated or self._shards) and all(path.exists() for path in gradients):
-            stated, kinds, tensors = self._read(gradients)
+        file, alike = _ampscope.step_file(step), self._replicated and not self._held
+        gradients = [folder / LAYOUT.gradients / file for folder in self._folders[:1 if alike else None]]
+        if (self._replicated or self._held) and all(path.exists() for path in gradients):
+            stated, kinds, tensors = self._read(gradients, step)
             kept = {name: tensor for name, tensor in tensors.items() if tensor}
             merged.write_gradients(step, kept, {name: kinds[name] for name in kept}, float(stated["loss_scale"]))
         states = [folder / LAYOUT.state / file for folder in self._folders]
         if not all(path.exists() for path in states):
             return
-        if all(filecmp.cmp(path, states[0], shallow=False) for path in states):
+        if all(filecmp.cmp(path, states[0], shallow=False) for path in states) and not self._held:
             merged.path.joinpath(LAYOUT.state).mkdir(exist_ok=True)
             shutil.copyfile(states[0], merged.path / LAYOUT.state / file)
-        elif self._shards:
-            _, kinds, tensors = self._read(states)
+        elif self._held:
+            _, kinds, tensors = self._read(states, step)
             if all(tensors.values()):
                 merged.write_state(step, tensors, kinds)
 
-    def _read(self, paths):
-        """What the first of the files states, and of its tensors that are no activations their kinds and contents;
-        None for one that cannot be had of the files."""
+    def _read(self, paths, step):
+        """What the first of the files states, and of the tensors that are no activations their kinds and contents; None
+        for one that cannot be had of the files."""
         files = [_ampscope.read_tensors(str(path)) for path in paths]
-        stated = files[0][0]
         kinds = {name: _VERSION_1[kind] if self._version == 1 else kind
-                 for name, kind in json.loads(stated.get("kinds", "{}")).items()}
+                 for stated, _ in files for name, kind in json.loads(stated.get("kinds", "{}")).items()}
         kinds = {name: kind for name, kind in kinds.items() if kind in (WEIGHT, WEIGHT_GRADIENT, STATE)}
         parts = [{name: (self._torch_names[dtype], list(shape), data) for name, dtype, _, shape, data in tensors}
                  for _, tensors in files]
-        return stated, kinds, {name: self._whole(name, kind, [part.get(name) for part in parts])
-                               for name, kind in kinds.items()}
+        return files[0][0], kinds, {name: self._joined(step, name, kind, [part.get(name) for part in parts])
+                                    for name, kind in kinds.items()}
 
-    def _whole(self, name, kind, parts):
-        if None in parts:
-            return None
-        dtype, shape, data = parts[0]
-        weight = name.removesuffix(".grad") if kind == WEIGHT_GRADIENT else name[:-2] if kind == STATE else name
-        if weight not in self._shards:
-            return parts[0] if all(np.array_equal(data, other) for _, _, other in parts) else None
-        rows = sum(shape[0] for _, shape, _ in parts)
-        joined = dtype, [rows, *shape[1:]], np.concatenate([data for _, _, data in parts])
-        return joined if joined[1] == self._shards[weight] else None
+    def _joined(self, step, name, kind, parts):
+        if not self._held.knows(name, kind):
+            same = None not in parts and all(np.array_equal(parts[0][2], data) for _, _, data in parts)
+            return parts[0] if same else None
+        parts = {rank: part for rank, part in enumerate(parts) if part is not None}
+        with naming(f"step {step}, {name}"):
+            whole = self._held.whole(name, kind, parts)
+            return None if whole.unknown else whole.join(parts)
 
 
-def _are_replicated(metrics, histograms, steps):
+def _are_replicated(metrics, histograms, steps, held):
     """Whether gradients of weights are the same on every rank, though no wrapper of the model promised it: reduced by
-    hand, or by a framework that hides the wrapper. Parts that ranks hold differ."""
+    hand, or by a framework that hides the wrapper. Parts that ranks hold differ. Those of which run.json says where
+    they are do not tell."""
     def known(m, h):
-        weights = {key: line["histogram"] for key, line in h.items() if key[0] in steps and key[1] == WEIGHT_GRADIENT}
-        return [m[step]["grad_norm"] for step in steps], weights
+        weights = {key: line["histogram"] for key, line in h.items()
+                   if key[0] in steps and key[1] == WEIGHT_GRADIENT and not held.knows(key[2], key[1])}
+        norms = [m[step].get("grad_norms", {}).get("0") if held else m[step]["grad_norm"] for step in steps]
+        return norms, weights
 
     first = known(metrics[0], histograms[0])
     return bool(steps) and all(known(m, h) == first for m, h in zip(metrics[1:], histograms[1:]))
@@ -160,31 +217,57 @@ def _histograms(folder):
     return {(line["step"], line["kind"], line["tensor"]): line for line in lines}
 
 
-def _merged_step(lines, replicated):
-    if len({line["scale"] for line in lines}) > 1:
-        raise ValueError(f"step {lines[0]['step']}: ranks differ in their loss scale")
+def _merged_step(lines, counts):
+    """counts: of each rank by group of tensors, whether their norm counts; see Held.counts()."""
+    for what in ("scale", "lr"):
+        if len({line.get(what) for line in lines}) > 1:
+            called = {"scale": "loss scale", "lr": "learning rate"}[what]
+            raise ValueError(f"step {lines[0]['step']}: ranks differ in their {called}")
     losses = [line["loss"] for line in lines]
-    norms = [line["grad_norm"] for line in lines]
+    known = not any(None in groups.values() for groups in counts)
+    largest = [kind for kind in GRADIENTS if known or kind != WEIGHT_GRADIENT]
     merged = {**lines[0], "found_inf": any(line["found_inf"] for line in lines),
               "skipped": any(line["skipped"] for line in lines),
+              "grad_norm": _merged_norm(lines, counts) if known else None,
               "amax": {kind: max(line["amax"][kind] for line in lines if kind in line["amax"])
-                       for kind in GRADIENTS if any(kind in line["amax"] for line in lines)}}
+                       for kind in largest if any(kind in line["amax"] for line in lines)}}
+    merged.pop("grad_norms", None)
     if None in losses:
         first = next(line for line in lines if line["loss"] is None)
         merged |= {"loss": None} | ({"loss_class": first["loss_class"]} if "loss_class" in first else {})
     else:
         merged["loss"] = math.fsum(losses) / len(losses)
-    if not replicated:
-        merged["grad_norm"] = None if None in norms else math.hypot(*norms)
     return merged
 
 
-def _merged_histogram(lines, replicated, path):
-    first = lines[0]
-    if any(line["loss_scale"] != first["loss_scale"] for line in lines):
-        raise ValueError(f"{path}: step {first['step']}, {first['tensor']}: ranks differ in their loss scale")
-    if replicated and first["kind"] in (WEIGHT, WEIGHT_GRADIENT):
-        if any(line["histogram"] != first["histogram"] for line in lines):
-            raise ValueError(f"{path}: step {first['step']}, {first['tensor']}: ranks differ after all-reduce")
-        return first
-    return {**first, "histogram": sum((line["histogram"] for line in lines[1:]), start=first["histogram"])}
+def _merged_norm(lines, counts):
+    """The norm of all gradients, each element once; None where one is not finite."""
+    norms = []
+    for line, groups in zip(lines, counts):
+        if "grad_norms" in line:
+            norms += [norm for group, norm in line["grad_norms"].items() if groups.get(int(group), True)]
+        elif any(groups.values()):
+            norms.append(line["grad_norm"])
+    return None if None in norms else math.hypot(*norms)
+
+
+def _merged_histogram(lines, held, replicated):
+    """lines: by rank. None where the whole cannot be had of them."""
+    first = lines[min(lines)]
+    kind, tensor = first["kind"], first["tensor"]
+    owners = {rank: rank for rank in lines}
+    with naming(f"step {first['step']}, {tensor}"):
+        if any(line["loss_scale"] != first["loss_scale"] for line in lines.values()):
+            raise ValueError("ranks differ in their loss scale")
+        if kind in (WEIGHT, WEIGHT_GRADIENT) and held.knows(tensor, kind):
+            whole = held.whole(tensor, kind, lines)
+            if whole.unknown:
+                return None
+            owners = whole.first
+        elif kind in (WEIGHT, WEIGHT_GRADIENT) and replicated:
+            owners = dict.fromkeys(lines, min(lines))
+        for rank, owner in owners.items():
+            if lines[rank]["histogram"] != lines[owner]["histogram"]:
+                raise ValueError(copies_differ(owner, rank))
+    parts = [lines[rank]["histogram"] for rank in sorted(set(owners.values()) or {min(lines)})]
+    return {**first, "histogram": sum(parts[1:], start=parts[0])}

@@ -14,7 +14,7 @@ from ._folder import ACTIVATION_GRADIENT, LAYOUT, open_folder
 from ._lint import Lint, user_line
 from ._metrics import Metrics
 from ._taps import hook, listens
-from ._tensors import Records, Seen, norms, state_of
+from ._tensors import Records, Seen, state_of
 
 
 class Recorder:
@@ -29,6 +29,7 @@ class Recorder:
             raise ValueError("optimizer: it has no parameters")
         self._model = _parallel.inner_model(model)
         self._parameters, self._folder = [], None
+        self._shards, self._fsdp = _parallel.Shards(), _parallel.fsdp_groups(self._model)
         self._find_parameters()
         self._every, self._with_weights, self._with_state = every, weights, state
         self._keeps, self._takes = store == "tensors", ("gradients", "outputs") if what == "both" else (what,)
@@ -36,9 +37,8 @@ class Recorder:
             **_describe.configuration(model, self._parameters, self._optimizer, scaler, name),
             "recording": {"every": every, "activations": what if activations else "none", "weights": weights,
                           "store": store}}
-        ranks = _parallel.rank_facts(model, self._parameters)
-        if ranks:
-            self._configuration["ranks"] = ranks
+        ranks = _parallel.rank_facts(model, self._shards.facts)
+        self._configuration |= {"ranks": ranks} if ranks else {}
         self._activations = Activations(self._model, activations, self._saw_output)
         self._outputs = Watched(self._saw_gradient)
         self._step = self._first_step = step
@@ -49,8 +49,7 @@ class Recorder:
         self._skipped, self._scale = 0, 1.0
         self._cost_told = False
         self._changes = Changes(self._lint, not ranks)  # several ranks may average theirs
-        self._closed = False
-        self._hooks = []
+        self._closed, self._hooks = False, []
         self._begin_step()
         _describe.check_formats(self._parameters, self._optimizer, scaler, self._lint)
         self._folder, said = open_folder(path, f"rank_{ranks['rank']}" if ranks else "", step, overwrite)
@@ -75,10 +74,8 @@ class Recorder:
         """Takes the gradients of this step as they are now. Loops of torch need no such call; one that scales its loss
         by hand, or changes gradients by code of its own before the optimizer's step, calls it after backward and says
         which loss scale they contain."""
-        if self._taken or self._closed:
-            return
-        gradients = self._gradients()
-        if not gradients:
+        named = [(name, p.grad) for name, p in self._parameters if p.grad is not None]
+        if self._taken or self._closed or not named:
             return
         self._taken = True
         self._keep_weights()
@@ -86,10 +83,9 @@ class Recorder:
             self._contained = float(loss_scale)
             self._records.rescale(self._contained)
         with torch.no_grad():
-            self._measured = norms(gradients)
+            self._measured = self._shards.norms(named)
             if self._recorded():
-                self._records.keep_gradients([(name, p.grad) for name, p in self._parameters if p.grad is not None],
-                                             self._contained)
+                self._records.keep_gradients(named, self._contained)
 
     def close(self, stopped=""):
         """Ends the recording; what was recorded is complete, with the gradients of a step that was not ended. Calls
@@ -296,7 +292,7 @@ class Recorder:
         self._backwards, self._loss, self._contained = 0, None, 1.0
         self._changes.begin_gradients()
         self._began_at = self._where
-        self._measured = None, 0.0
+        self._measured = {}, []
         self._records = Records(self._keeps)
 
     def _find_parameters(self):
@@ -304,6 +300,8 @@ class Recorder:
         if sum(len(group["params"]) for group in self._optimizer.param_groups) != len(self._parameters):
             self._parameters = _describe.parameters_of(self._model, self._optimizer)
             self._tensors_trained = [p for _, p in self._parameters]
+            for name, parameter in self._parameters:
+                self._shards.note(parameter, name)
             if self._folder is not None:  # groups of later ones
                 facts = _describe.optimizer_facts(self._optimizer, self._parameters)
                 self._configuration["optimizer"]["groups"] = facts.get("groups", {})
@@ -321,7 +319,7 @@ class Recorder:
         _describe.check_scaler(stored | {self._autocast, self._cast}, self._types is not None, self._lint)
 
     def _gradients(self):
-        return [p.grad for p in self._tensors_trained if p.grad is not None]
+        return [p.grad for p in self._tensors_trained if p.grad is not None] + _parallel.undivided(self._fsdp)
 
     def _note_changes(self):
         """Of the script's, since backward."""
@@ -359,7 +357,7 @@ class Recorder:
         if not self._with_state or self._state_kept or not self._recorded():
             return
         self._state_kept = True
-        self._folder.write_state(self._step, *state_of(self._parameters, self._optimizer))
+        self._folder.write_state(self._step, *state_of(self._parameters, self._optimizer, self._shards))
 
     def _end_step(self, found_inf, scaled):
         """found_inf: as the scaler says; None without one, where the gradients tell."""

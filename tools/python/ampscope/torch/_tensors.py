@@ -52,14 +52,15 @@ def each_norm(gradients, order=2):
     return torch.stack([n.to(parts[0].device, wide) for n in found])
 
 
-def state_of(parameters, optimizer):
+def state_of(parameters, optimizer, shards):
     """Weights, and what Adam knows of them as NAME.m and NAME.v: zeros before its first step. Gives the tensors and
-    their kinds by name."""
+    their kinds by name. shards: what notes where they are."""
     tensors, kinds = {}, {}
     for name, parameter in parameters:
         kept = optimizer.state.get(parameter, {})
         for suffix, key in (("", None), (".m", "exp_avg"), (".v", "exp_avg_sq")):
             value = parameter if key is None else kept.get(key, torch.zeros_like(parameter))
+            shards.note(value, name, suffix)
             tensors[name + suffix] = raw(dense(value.detach()).cpu())
             kinds[name + suffix] = STATE if key else WEIGHT
     return tensors, kinds
