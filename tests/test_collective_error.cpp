@@ -118,10 +118,9 @@ TEST_CASE("the noise of the mean is its standard error, and the verdict says wha
     CHECK(found.verdict[0].starts_with("Noise: the mean of 64 gradients differs by 0.01"));
     CHECK(found.verdict[1].starts_with("bf16: ring is off by "));
     CHECK(contains(found.verdict[1], ", above the noise from N = 2 on; "));
-    CHECK_MESSAGE(found.verdict[3].starts_with("fp32: ring; tree off by at most "), found.verdict[3]);
+    CHECK_MESSAGE(found.verdict[3].starts_with("fp32: ring and tree are off by at most "), found.verdict[3]);
     const CollectiveErrorFindings noisy = collective_errors(gradients(64, 400, 30), {usual_all_reduces(), 0});
-    CHECK_MESSAGE(noisy.verdict[1].starts_with("bf16: ring; ring, nccl-avg; tree; halving-doubling; "),
-                  noisy.verdict[1]);
+    CHECK_MESSAGE(noisy.verdict[1].starts_with("bf16: ring and ring nccl-avg and tree and "), noisy.verdict[1]);
 }
 
 TEST_CASE("of a run that recorded replicas, these are the replicas") {
@@ -175,6 +174,14 @@ TEST_CASE("each recorded step is a replica") {
     CHECK_THROWS_WITH_AS(recorded_collective_errors({scratch / "all" / "step_0.safetensors"}, options),
                          doctest::Contains("two steps"), std::invalid_argument);
     CHECK_THROWS_AS(recorded_collective_errors({scratch / "none"}, options), RecordingError);
+    CHECK_THROWS_WITH_AS(collective_errors({{1, -1}, {-1, 1}}, options),
+                         "the mean of 2 gradients is zero, beside which no error can be told", std::invalid_argument);
+    const fs::path broken = scratch / "broken" / "step_0.safetensors";
+    record_gradients(broken, {1, 2, 3, std::numeric_limits<float>::infinity()}, 2);
+    record_gradients(scratch / "broken" / "step_1.safetensors", {1, 2, 3, 4}, 2);
+    const std::string infinite = broken.string() + ": b.grad is not finite everywhere, and so no mean is";
+    CHECK_THROWS_WITH_AS(recorded_collective_errors({scratch / "broken"}, options), infinite.c_str(),
+                         std::invalid_argument);
 }
 
 TEST_CASE("each step of each run is a replica, wherever the runs lie") {

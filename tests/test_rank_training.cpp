@@ -1,10 +1,8 @@
 // Training with one replica on each of several ranks, here threads: every tensor has the bits that a process with all
-// replicas leaves, after every step, and so have its counts; and the tool under mpirun.
+// replicas leaves, after every step, and so have its counts.
 #include <ampscope/sim/train/trainer.h>
 
-#include "needs.h"
 #include "thread_ranks.h"
-#include "tool.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -107,14 +105,6 @@ struct Comparison {
     }
 };
 
-constexpr const char* mpirun =
-    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 100 mpirun --oversubscribe";
-
-bool has_mpi() {
-    return run_command("command -v mpirun").code == 0 &&
-           fs::exists(fs::path(AMP_TRAIN).parent_path() / "ampscope_mpi.so");
-}
-
 } // namespace
 
 TEST_CASE("ranks leave the bits of one process") {
@@ -143,6 +133,12 @@ TEST_CASE("ranks leave the bits of one process") {
             }
     for (const AllReduceDivision division : {AllReduceDivision::after, AllReduceDivision::nccl_avg})
         compare(asked("fp32", 3, {.division = division, .transport = format("bf16")}), data, "division");
+    for (const char* model : {"gpt", "cnn", "linear"}) { // views, tied weights, and what is not in blocks
+        TrainOptions o = asked("amp-bf16", 3, {.transport = format("bf16")});
+        o.model = amp::model(model).defaults;
+        o.model.width = 8;
+        compare(o, o.model.name == "gpt" ? modular_data(7) : data, model);
+    }
     for (const char* precision : {"ms-amp", "fp8-delayed", "fp8-delayed,scaling-reduce=off"})
         for (const int replicas : {2, 3, 4, 8})
             compare(asked(precision, replicas, {.transport = format("e4m3"), .scaled = true}), data,
@@ -169,76 +165,4 @@ TEST_CASE("a trainer with replicas on ranks expects as many replicas") {
     RankGroup group(ranks);
     CHECK_THROWS_WITH_AS(Trainer(asked("fp32", 3), data, 1, group), "[train] 3 replicas on 2 ranks: expected as many",
                          std::invalid_argument);
-}
-
-TEST_CASE("mpirun -n N amp-train records and reports the bytes of one process" * doctest::test_suite("mpi")) {
-    if (!has_mpi()) return skip("mpirun, or a build with MPI (apt-get install libopenmpi-dev)");
-    const Scratch scratch;
-    const auto run = [&](int n, bool ranks, const std::string& options, const std::string& name) {
-        const std::string folder = (scratch / name).string();
-        const Outcome outcome = run_command(
-            fmt::format("{} {} --model mlp --width 24 --batch 8 --steps 12 --precision fp32,fp8-delayed "
-                        "--all-reduce-format bf16 --replicas {} --record {} --record-every 4 "
-                        "--record-activations --record-state --record-replicas --json {}.json {}",
-                        ranks ? fmt::format("{} -n {}", mpirun, n) : "", AMP_TRAIN, n, folder, folder, options));
-        CHECK_MESSAGE(outcome.code == 0, outcome.err);
-        return outcome.out;
-    };
-    for (const int n : {2, 3, 4, 8}) {
-        CAPTURE(n);
-        const std::string options = n == 3 ? "--all-reduce all-to-all --shard zero1 --gather-format e4m3" : "";
-        const std::string one = run(n, false, options, "one"), several = run(n, true, options, "several");
-        CHECK(several == one);
-        CHECK_MESSAGE(
-            run_command("cd " + scratch.folder().string() + " && cmp one.json several.json && diff -r one several")
-                    .code == 0,
-            n);
-        for (const char* name : {"one", "several"}) fs::remove_all(scratch / name);
-    }
-}
-
-TEST_CASE("amp-train on ranks says in one line what is wrong" * doctest::test_suite("mpi")) {
-    if (!has_mpi()) return skip("mpirun, or a build with MPI (apt-get install libopenmpi-dev)");
-    const std::string train = std::string(AMP_TRAIN) + " --steps 2 ";
-    const auto check_first_line = [&](const std::string& command, const std::string& line) {
-        const Outcome outcome = run_command(std::string(mpirun) + " " + command);
-        CHECK(outcome.code != 0);
-        const std::vector<std::string> lines = lines_of(outcome.err); // mpirun adds its own
-        CHECK_MESSAGE(std::ranges::count_if(lines, [](const auto& l) { return l.starts_with("amp-train:"); }) == 1,
-                      outcome.err);
-        CHECK_MESSAGE(contains(outcome.err, line), outcome.err);
-    };
-    check_first_line("-n 3 " + train + "--replicas 2",
-                     "amp-train: started as 3 ranks: expected --replicas 3, one on each, or --alone\n");
-    const std::string good = train + "--replicas 2", bad = good + " --text none.txt --model gpt";
-    check_first_line("-n 2 " + bad, "amp-train: none.txt: cannot be read: No such file or directory\n");
-    check_first_line("-n 1 " + good + " : -n 1 " + bad, "amp-train: rank 1: none.txt: cannot be read: ");
-    check_first_line("-n 1 " + good + " : -n 1 " + good + " --seed 1",
-                     "amp-train: a rank has other options or data than rank 0: /0/seed\n");
-    const Outcome alone = run_command(std::string(mpirun) + " -n 2 " + train + "--replicas 3 --alone --json -");
-    CHECK(alone.code == 0);
-}
-
-TEST_CASE("a run goes on with the same bits after a rank was killed" * doctest::test_suite("mpi")) {
-    if (!has_mpi()) return skip("mpirun, or a build with MPI (apt-get install libopenmpi-dev)");
-    const Scratch scratch;
-    const auto command = [&](const char* name) {
-        return fmt::format("{} --model mlp --width 16 --batch 4 --steps 800 --precision amp-fp16 --replicas 2 "
-                           "--statistics-every 50 --record {} --record-every 200 --checkpoint-every 20",
-                           AMP_TRAIN, (scratch / name).string());
-    };
-    REQUIRE(run_command(command("whole")).code == 0);
-    for (const char* const which : {"head", "tail"}) { // rank 0, and the other
-        CAPTURE(which);
-        const std::string checkpoints = (scratch / "broken/amp-fp16/checkpoints").string();
-        const Outcome outcome = run_command(fmt::format(
-            "{0} -n 2 {1} >/dev/null 2>&1 & job=$!; until ls {2}/step_0001* >/dev/null 2>&1; do sleep 0.05; done; "
-            "kill -9 $(pgrep -f '^{1}' | {3} -1); wait $job; echo code $?",
-            mpirun, command("broken"), checkpoints, which));
-        CHECK_MESSAGE(outcome.out.find("code 137") != std::string::npos, outcome.out);
-        REQUIRE(!fs::exists(scratch / "broken/amp-fp16/result.json"));
-        CHECK(run_command(std::string(mpirun) + " -n 2 " + command("broken") + " --resume").code == 0);
-        CHECK(run_command("cd " + scratch.folder().string() + " && diff -r whole broken").code == 0);
-        fs::remove_all(scratch / "broken");
-    }
 }

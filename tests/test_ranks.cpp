@@ -123,7 +123,7 @@ TEST_CASE("a program that was started as one of several ranks, but has no MPI, s
         CHECK(outcome.code == 1);
         CHECK(outcome.err ==
               "amp-histogram: started as one of 3 ranks, but built without MPI: install libopenmpi-dev and "
-              "build again, or count with --alone\n");
+              "build again, or start with --alone\n");
     }
     const std::string within = "OMPI_COMM_WORLD_SIZE=3 ", json = (scratch / "x.json").string();
     for (const std::string& words : {"--alone " + sample(sample_files[0]),

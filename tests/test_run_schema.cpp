@@ -36,8 +36,8 @@ std::vector<std::string> keys_of_run(const nlohmann::ordered_json& configuration
 TEST_CASE("run.json has the keys of its schema and no other, and what is read of it is what is written there") {
     const Scratch scratch;
     const fs::path runs = scratch / "runs";
-    REQUIRE(trainer("--model mlp --width 4 --batch 8 --threads 1 --steps 1 --record-every 1 --precision "
-                    "fp32,amp-fp16,fp8-current --record " +
+    REQUIRE(trainer("--model mlp --width 4 --batch 8 --threads 1 --steps 1 --record-every 1 --record-replicas "
+                    "--precision fp32,amp-fp16,fp8-current --record " +
                     runs.string())
                 .code == 0);
     std::set<std::string> written;

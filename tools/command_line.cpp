@@ -1,6 +1,7 @@
 #include <ampscope/tools/command_line.h>
 
 #include <ampscope/formats/names.h>
+#include <ampscope/sim/base/ranks.h>
 #include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/tensor_file.h>
 #include <ampscope/sim/io/text_file.h>
@@ -293,7 +294,7 @@ void CommandLine::check_paths() const {
             for (const std::string& other : folder->results())
                 if (is_below(other, path) || is_record_in(path, other))
                     throw UsageError(option + ": '" + path + "' is what " + folder->get_name() + " writes");
-        probe_report(path);
+        if (launched_rank() == 0) probe_report(path); // of several ranks the first writes
     }
 }
 

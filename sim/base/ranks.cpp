@@ -24,20 +24,29 @@ std::filesystem::path find_module() {
     return {};
 }
 
+/// The whole number that a variable of the environment holds; 0 if it holds none.
+int number_in(const char* variable) {
+    const char* const text = std::getenv(variable);
+    const std::string_view digits = text == nullptr ? "" : text;
+    int number = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    return error == std::errc{} && end == digits.data() + digits.size() ? number : 0;
+}
+
 } // namespace
 
 int launched_ranks() {
-    const auto size_in = [](const char* variable) {
-        const char* const text = std::getenv(variable);
-        const std::string_view digits = text == nullptr ? "" : text;
-        int size = 0;
-        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), size);
-        return error == std::errc{} && end == digits.data() + digits.size() ? size : 1;
-    };
-    if (const int size = size_in("OMPI_COMM_WORLD_SIZE"); size > 1) return size; // Open MPI's mpirun
-    if (const int size = size_in("PMI_SIZE"); size > 1) return size;             // MPICH's, and srun --mpi=pmi2
+    if (const int size = number_in("OMPI_COMM_WORLD_SIZE"); size > 1) return size; // Open MPI's mpirun
+    if (const int size = number_in("PMI_SIZE"); size > 1) return size;             // MPICH's, and srun --mpi=pmi2
     // Any step of Slurm has a size; only srun --mpi=pmix has this, too.
-    return std::getenv("PMIX_RANK") == nullptr ? 1 : std::max(1, size_in("SLURM_STEP_NUM_TASKS"));
+    return std::getenv("PMIX_RANK") == nullptr ? 1 : std::max(1, number_in("SLURM_STEP_NUM_TASKS"));
+}
+
+int launched_rank() {
+    if (launched_ranks() == 1) return 0;
+    for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"})
+        if (const int rank = number_in(variable); rank > 0) return rank;
+    return 0;
 }
 
 std::unique_ptr<Ranks> join_ranks() {
@@ -46,7 +55,7 @@ std::unique_ptr<Ranks> join_ranks() {
     if (module.empty())
         throw std::runtime_error(
             fmt::format("started as one of {} ranks, but built without MPI: install libopenmpi-dev and build again, or "
-                        "count with --alone",
+                        "start with --alone",
                         launched));
     // MPI's own plug-ins need its symbols.
     void* const library = ::dlopen(module.c_str(), RTLD_NOW | RTLD_GLOBAL);

@@ -38,6 +38,9 @@ class Ranks {
 /// How many ranks this process was started as one of, by the environment that mpirun and srun leave it; 1: alone.
 int launched_ranks();
 
+/// Which of them this process is, by the same; 0: the first, or alone.
+int launched_rank();
+
 /// Joins the other ranks. They are connected by a module beside the programs, which alone is linked with MPI. Throws
 /// std::runtime_error if it was not built or cannot be loaded, or MPI knows another number of ranks than the launcher.
 std::unique_ptr<Ranks> join_ranks();

@@ -71,12 +71,20 @@ std::string error_text(double error) {
     return error <= 1 ? percent(error) : fmt::format("{:.1f} times the mean itself", error);
 }
 
+/// The name of an all-reduce in a sentence that begins with its kind: "ring nccl-avg".
+std::string name_in(const std::string& kind, const AllReduceOptions& way) {
+    std::string name = name_of(way);
+    if (const std::size_t at = name.find(", " + kind); at != std::string::npos) name.erase(at, kind.size() + 2);
+    std::erase(name, ',');
+    return name;
+}
+
 /// On each kind of all-reduce a sentence: which lose much beside what chance does, and what the others lose.
 std::vector<std::string> verdict_on(const CollectiveErrorFindings& f) {
-    std::vector<std::string> lines = {fmt::format("Noise: the mean of {} differs by {} from that of all batches, by "
-                                                  "chance. An error a tenth as large makes that half a "
-                                                  "percent larger.",
-                                                  plural(f.gradients, "gradient"), error_text(f.noise.back()))};
+    std::vector<std::string> lines = {fmt::format(
+        "Noise: the mean of {} differs by {} from that of unlimited data, by chance, if no two have an example "
+        "in common. An error a tenth as large makes that half a percent larger.",
+        plural(f.gradients, "gradient"), error_text(f.noise.back()))};
     std::vector<std::string> kinds;
     for (const CollectiveErrors& row : f.rows)
         if (std::ranges::find(kinds, kind_of(row.way)) == kinds.end()) kinds.push_back(kind_of(row.way));
@@ -85,8 +93,7 @@ std::vector<std::string> verdict_on(const CollectiveErrorFindings& f) {
         double most = 0;
         for (const CollectiveErrors& row : f.rows) {
             if (kind_of(row.way) != kind) continue;
-            std::string name = name_of(row.way); // without what the sentence begins with
-            if (const std::size_t at = name.find(", " + kind); at != std::string::npos) name.erase(at, kind.size() + 2);
+            const std::string name = name_in(kind, row.way);
             const std::optional<int> much = above_noise(f, row, 0.1), more = above_noise(f, row, 1);
             if (!much) {
                 little.push_back(name);
@@ -98,7 +105,8 @@ std::vector<std::string> verdict_on(const CollectiveErrorFindings& f) {
             parts.push_back(fmt::format("{} is off by {}{}", name, error_text(row.errors.back()), from));
         }
         if (!little.empty())
-            parts.push_back(fmt::format("{} off by at most {}", fmt::join(little, "; "), error_text(most)));
+            parts.push_back(fmt::format("{} {} off by at most {}", fmt::join(little, " and "),
+                                        little.size() == 1 ? "is" : "are", error_text(most)));
         lines.push_back(fmt::format("{}: {}.", kind, fmt::join(parts, "; ")));
     }
     return lines;
@@ -124,13 +132,29 @@ std::optional<double> exponent_of(const std::vector<int>& replicas, const std::v
     return xy / xx;
 }
 
-/// A tensor's numbers, without the loss scale that they still contain.
-void append_values(const RecordedTensor& tensor, std::vector<float>& all) {
-    const auto file = open_tensor_file(tensor.file);
-    const NumberReader reader(*file, tensor.index);
-    for (const StoredNumber& n : reader.read(0, reader.numbers()))
-        all.push_back(static_cast<float>(n.value() / tensor.recorded_scale));
-}
+/// Reads recorded tensors, and opens a file once for those that follow each other.
+class Reader {
+  public:
+    /// Appends a tensor's numbers, without the loss scale that they still contain. Throws std::invalid_argument for
+    /// numbers that are not finite.
+    void append(const RecordedTensor& tensor, std::vector<float>& all) {
+        if (file_ == nullptr || path_ != tensor.file) {
+            file_ = open_tensor_file(tensor.file);
+            path_ = tensor.file;
+        }
+        const NumberReader reader(*file_, tensor.index);
+        for (const StoredNumber& n : reader.read(0, reader.numbers())) {
+            all.push_back(static_cast<float>(n.value() / tensor.recorded_scale));
+            if (!std::isfinite(all.back()))
+                throw std::invalid_argument(fmt::format("{}: {} is not finite everywhere, and so no mean is",
+                                                        tensor.file.string(), tensor.entry.name));
+        }
+    }
+
+  private:
+    fs::path path_;
+    std::unique_ptr<TensorFile> file_;
+};
 
 /// What the gradients of a replica are of. `number`: of the replica, where a run recorded several; else 0.
 struct ReplicaKey {
@@ -201,6 +225,7 @@ RecordedReplicas replicas_in(const Recording& recording, const std::vector<fs::p
 /// The gradients of each replica as one bucket: its tensors, one after the other, in the order of their names.
 std::vector<std::vector<float>> buckets_of(const RecordedReplicas& replicas) {
     std::vector<std::vector<float>> gradients;
+    Reader reader;
     std::map<std::int64_t, std::vector<std::pair<std::size_t, std::string>>> of_step; // index and name
     const auto& first = *replicas.begin();
     for (const auto& replica : replicas) {
@@ -211,7 +236,7 @@ std::vector<std::vector<float>> buckets_of(const RecordedReplicas& replicas) {
                 twin->second->entry.count != tensor->entry.count)
                 throw std::invalid_argument(fmt::format("{} does not have the tensors of {}: {}", replica_name(replica),
                                                         replica_name(first), name));
-            append_values(*tensor, all);
+            reader.append(*tensor, all);
         }
         auto& others = of_step[replica.first.step];
         for (const auto& [index, name] : others)
@@ -298,6 +323,9 @@ CollectiveErrorFindings collective_errors(const std::vector<std::vector<float>>&
             exact[i] = sum[i] / replicas;
             norm += exact[i] * exact[i];
         }
+        if (norm == 0)
+            throw std::invalid_argument(
+                fmt::format("the mean of {} gradients is zero, beside which no error can be told", replicas));
         findings.noise.push_back(std::sqrt(variance / replicas / norm));
         for (CollectiveErrors& row : findings.rows)
             row.errors.push_back(

@@ -33,8 +33,9 @@ struct CollectiveErrorFindings {
     std::size_t steps = 0;                                ///< recorded steps that they are of
     std::vector<int> replicas;
     std::vector<CollectiveErrors> rows;
-    /// For each number of replicas, by how much their mean differs by chance from that of all batches: the standard
-    /// error of the elements, over |exact mean|. An all-reduce whose error is well below it costs little.
+    /// For each number of replicas, by how much their mean differs by chance from that of unlimited data, if they have
+    /// no example in common: the standard error of the elements, over |exact mean|, which is noise itself where N is
+    /// small. An all-reduce whose error is well below it costs little.
     std::vector<double> noise;
     std::vector<std::string> verdict;  ///< a sentence for each format, on the most replicas there are
     std::vector<std::string> warnings; ///< lines for the user, such as one on a run whose weights change
@@ -58,7 +59,7 @@ std::string kind_of(const AllReduceOptions& options);
 /// in their batches alone, as replicas do, only if weights stayed as they were, with a learning rate of 0: there is a
 /// warning for each run with another one. Throws FileError, RecordingError, and std::invalid_argument for replicas that
 /// do not have the same tensors, for a tensor that a replica has twice, for a step of two runs that are copies of each
-/// other, and for fewer than two replicas.
+/// other, for numbers that are not finite, and for fewer than two replicas.
 CollectiveErrorFindings recorded_collective_errors(const std::vector<std::filesystem::path>& paths,
                                                    const CollectiveErrorOptions& options);
 

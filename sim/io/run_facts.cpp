@@ -98,6 +98,7 @@ constexpr std::array keys = {
     Key{"/recording/every", recorder},
     Key{"/recording/activations", both},
     Key{"/recording/state", trainer},
+    Key{"/recording/replicas", trainer},
     Key{"/recording/statistics_every", trainer},
     Key{"/recording/departure", trainer},
     Key{"/recording/reference", trainer},

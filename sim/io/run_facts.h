@@ -44,7 +44,8 @@ enum class RunWriter : std::uint8_t { trainer, recorder, both };
 /// Its name in Python: "trainer", "recorder" or "both".
 std::string_view name_of(RunWriter writer);
 
-/// A key of run.json that holds a value; for "parameters" and "shards", names of tensors and their shapes.
+/// A key of run.json that holds a value; for "parameters", names of tensors and their shapes, and for "shards" names of
+/// tensors and which part of them the rank holds.
 struct RunKey {
     const char* pointer; ///< JSON pointer: "/precision/name"
     RunWriter writer = RunWriter::both;

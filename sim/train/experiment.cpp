@@ -199,9 +199,15 @@ Experiment::Experiment(const std::vector<TrainOptions>& runs, const Dataset& dat
 }
 
 void Experiment::begin_together() {
-    Json own = Json::array();
-    for (const Run& run : runs_) own.push_back(configuration_of(run.trainer->options(), run.trainer->data()));
-    const std::string first = options_.group->gather(own.dump()).front();
+    Json own = {{"steps", options_.steps},
+                {"statistics_every", options_.statistics_every},
+                {"record", options_.group_records},
+                {"record_every", options_.record_every},
+                {"record_replicas", options_.record_replicas}};
+    for (const Run& run : runs_) own["runs"].push_back(configuration_of(run.trainer->options(), run.trainer->data()));
+    const std::string text = own.dump(-1, ' ', false, Json::error_handler_t::replace),
+                      first = options_.group->gather(text).front();
+    own = Json::parse(text);
     if (const std::string where = difference(Json::parse(first), own); !where.empty())
         throw std::runtime_error("a rank has other options or data than rank 0: " + where);
     const auto shared = [&]<class T>(std::vector<T> values) { // the first rank's; all have as many

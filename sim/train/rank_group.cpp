@@ -9,6 +9,7 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 #include <type_traits>
 
@@ -22,9 +23,11 @@ std::span<const std::byte> bytes_of(std::span<const T> values) {
     return std::as_bytes(values);
 }
 
+/// Throws std::runtime_error for a message that holds another number of values.
 template <class T>
-std::vector<T> values_of(std::span<const std::byte> bytes) {
-    std::vector<T> values(bytes.size() / sizeof(T));
+std::vector<T> values_of(std::span<const std::byte> bytes, std::size_t count) {
+    if (bytes.size() != count * sizeof(T)) throw std::runtime_error("a message of another rank is of another length");
+    std::vector<T> values(count);
     if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
     return values;
 }
@@ -65,6 +68,22 @@ bool begins(const Backend& backend, const DelayedScale& d) {
            std::ranges::all_of(history, [](float amax) { return amax == 0; });
 }
 
+/// The scales of delayed scaling and their histories, one after another.
+std::vector<float> scales_of(const Backend& backend, const TrainingProgram& training) {
+    std::vector<float> state;
+    for (const DelayedScale& d : training.delayed_scales)
+        for (const TensorId id : {d.scale, d.history}) std::ranges::copy(backend.read(id), std::back_inserter(state));
+    return state;
+}
+
+void set_scales(Backend& backend, const TrainingProgram& training, std::span<const std::byte> bytes) {
+    const std::vector<float> state = values_of<float>(bytes, scales_of(backend, training).size());
+    auto next = state.begin();
+    for (const DelayedScale& d : training.delayed_scales)
+        for (const TensorId id : {d.scale, d.history})
+            for (float& x : backend[id]) x = *next++;
+}
+
 } // namespace
 
 std::vector<std::vector<std::byte>> RankGroup::gather_bytes(std::span<const std::byte> own) const {
@@ -89,7 +108,7 @@ std::vector<std::byte> RankGroup::from_first(std::span<const std::byte> own) con
 std::vector<double> RankGroup::gather(std::span<const double> own) const {
     std::vector<double> all;
     for (const std::vector<std::byte>& bytes : gather_bytes(bytes_of(own)))
-        std::ranges::copy(values_of<double>(bytes), std::back_inserter(all));
+        std::ranges::copy(values_of<double>(bytes, own.size()), std::back_inserter(all));
     return all;
 }
 
@@ -106,25 +125,15 @@ void RankGroup::begin_replica(Backend& backend, const TrainingProgram& training)
     // All ranks have the same state when a step begins, so they decide alike.
     in_turn_ = std::ranges::any_of(training.delayed_scales, [&](const DelayedScale& d) { return begins(backend, d); });
     if (!in_turn_ || replica() == 0) return;
-    std::vector<float> state = values_of<float>(ranks_.receive(rank_of(replica() - 1)).second);
-    auto next = state.begin();
-    for (const DelayedScale& d : training.delayed_scales)
-        for (const TensorId id : {d.scale, d.history})
-            for (float& x : backend[id]) x = *next++;
+    set_scales(backend, training, ranks_.receive(rank_of(replica() - 1)).second);
 }
 
 void RankGroup::end_replica(Backend& backend, const TrainingProgram& training) {
     if (!in_turn_) return;
-    std::vector<float> state;
-    for (const DelayedScale& d : training.delayed_scales)
-        for (const TensorId id : {d.scale, d.history}) std::ranges::copy(backend.read(id), std::back_inserter(state));
-    if (replica() + 1 < replicas()) ranks_.send(rank_of(replica() + 1), bytes_of(std::span<const float>(state)));
-    // The last replica has the state that all go on from.
-    state = values_of<float>(from_first(bytes_of(std::span<const float>(state))));
-    auto next = state.begin();
-    for (const DelayedScale& d : training.delayed_scales)
-        for (const TensorId id : {d.scale, d.history})
-            for (float& x : backend[id]) x = *next++;
+    const std::vector<float> state = scales_of(backend, training);
+    const std::span<const std::byte> bytes = bytes_of(std::span(state));
+    if (replica() + 1 < replicas()) ranks_.send(rank_of(replica() + 1), bytes);
+    set_scales(backend, training, from_first(bytes)); // of the last replica, from which all go on
 }
 
 void RankGroup::gather_contributions(Backend& backend, const TrainingProgram& training) const {
@@ -134,9 +143,11 @@ void RankGroup::gather_contributions(Backend& backend, const TrainingProgram& tr
             ranks_.send(0, bytes_of(backend.read(p.contributions[own])));
             continue;
         }
-        for (std::size_t r = 0; r < own; ++r) // rank 0 has the last replica
-            std::ranges::copy(values_of<float>(ranks_.receive(rank_of(static_cast<int>(r))).second),
-                              backend[p.contributions[r]].begin());
+        for (std::size_t r = 0; r < own; ++r) { // rank 0 has the last replica
+            const std::span<float> to = backend[p.contributions[r]];
+            const std::vector<std::byte> bytes = ranks_.receive(rank_of(static_cast<int>(r))).second;
+            std::ranges::copy(values_of<float>(bytes, to.size()), to.begin());
+        }
     }
 }
 
@@ -145,7 +156,7 @@ void RankGroup::merge_counts(Backend& backend) const {
         using Counts = std::remove_reference_t<decltype(counts[0])>;
         std::vector<Counts> sums(counts.size());
         for (const std::vector<std::byte>& bytes : gather_bytes(bytes_of(std::span<const Counts>(counts)))) {
-            const std::vector<Counts> of_replica = values_of<Counts>(bytes);
+            const std::vector<Counts> of_replica = values_of<Counts>(bytes, sums.size());
             for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += of_replica[i];
         }
         counts = std::move(sums);
@@ -161,7 +172,7 @@ void RankGroup::merge_history(Backend& backend, const op::UpdateScale& op) const
     for (std::size_t row = 0; row < rows; ++row) newest.push_back(history[row * length]);
     const auto all = gather_bytes(bytes_of(std::span<const float>(newest)));
     for (std::size_t r = 0; r < all.size(); ++r) {
-        const std::vector<float> theirs = values_of<float>(all[r]);
+        const std::vector<float> theirs = values_of<float>(all[r], rows);
         for (std::size_t row = 0; row < rows; ++row) // each replica has seen its own row, or all have seen the only one
             if ((rows == 1 || row == r) && theirs[row] > history[row * length]) history[row * length] = theirs[row];
     }
@@ -171,7 +182,7 @@ std::vector<float> RankGroup::mean_of(const op::AllReduce& op, std::vector<float
     const auto share_amax = [&](float amax) {
         std::uint32_t most = 0; // bits of magnitudes are ordered as magnitudes are
         for (const std::vector<std::byte>& bytes : gather_bytes(bytes_of(std::span<const float>(&amax, 1))))
-            most = std::max(most, std::bit_cast<std::uint32_t>(values_of<float>(bytes)[0]));
+            most = std::max(most, std::bit_cast<std::uint32_t>(values_of<float>(bytes, 1)[0]));
         return std::bit_cast<float>(most);
     };
     return ranked_all_reduce(op, std::move(own), replica(), share_amax, [&](const Exchange& e) {

@@ -118,7 +118,6 @@ LinePanel panel_of(const CollectiveErrorFindings& f, const std::string& kind) {
     panel.series.push_back(square_root(f, panel.series.front()));
     panel.range = range_of(panel);
     LineSeries noise = line_of(f, "noise of the mean", f.noise);
-    noise.quiet = true;
     const bool is_near = std::ranges::all_of( // FP32's errors are a million times smaller
         noise.points,
         [&](const auto& p) { return p.second >= panel.range->first - 4 && p.second <= panel.range->second + 4; });
@@ -142,8 +141,8 @@ FigureBlock figure_of(const CollectiveErrorFindings& f) {
         if (std::ranges::find(figure.panels, kind_of(row.way), &LinePanel::name) == figure.panels.end())
             figure.panels.push_back(panel_of(f, kind_of(row.way)));
     return {figure,
-            "One grey line grows as the square root of N: one binade in two. The other, where it is near, is the "
-            "noise of the mean, which falls as the square root."};
+            "The grey line grows as the square root of N: one binade in two. Where the noise of the mean is near, it "
+            "has a line, too."};
 }
 
 TableBlock algorithms() {

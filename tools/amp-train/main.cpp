@@ -187,8 +187,10 @@ int train_with_ranks(TrainToolOptions options) {
 }
 
 int run(const TrainToolOptions& options) {
-    const bool alone = options.alone || launched_ranks() == 1;
-    for (const std::string& line : options.notes) complain("warning: " + line);
+    const bool alone = options.alone || launched_ranks() == 1, first = alone || launched_rank() == 0;
+    for (const std::string& line : options.notes)
+        if (first) complain("warning: " + line);
+    if (!first && (!options.evaluate.empty() || options.explain || options.memory)) return 0; // the first rank answers
     if (!options.evaluate.empty()) return as_asked([&] { return evaluate(options); });
     if (options.explain || options.memory)
         return as_asked([&] { return explain(options, dataset_of(options, options.runs.front())); });

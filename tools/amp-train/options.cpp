@@ -260,7 +260,8 @@ void add_precision_options(CLI::App& app, Words& w) {
     app.add_flag("--unscale-late", w.unscale_late, "Unscale by the scale after its update (DeepSpeed issue 2686)")
         ->group(wrong);
     constexpr const char* parallel = "Data-parallel replicas";
-    app.add_option("--replicas", w.common.replicas, "Number of replicas, each with its own batches")
+    app.add_option("--replicas", w.common.replicas,
+                   "Number of replicas, each with its own batches; as many processes, if mpirun or srun starts them")
         ->transform(whole_number(1, 4096))
         ->group(parallel);
     app.add_option("--all-reduce", w.all_reduce,

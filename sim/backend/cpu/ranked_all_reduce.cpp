@@ -54,15 +54,18 @@ class Replica {
     [[nodiscard]] MessageFormat format(bool reduces) const {
         return {how_.transport.format, reduces ? how_.casts : how_.casts_result, how_.blocks};
     }
+    static void append(std::vector<std::byte>& bytes, const std::vector<std::byte>& more) {
+        bytes.insert(bytes.end(), more.begin(), more.end());
+    }
     std::vector<std::byte> message(const Transfer& t, bool reduces) {
         std::vector<std::byte> bytes;
         for (int c = t.chunk; c < t.chunk + t.chunks; ++c) {
             if (reduces) { // what is kept is not cast
                 std::vector<float> numbers(chunk(c).begin(), chunk(c).end());
-                std::ranges::copy(pack_message(format(true), numbers), std::back_inserter(bytes));
+                append(bytes, pack_message(format(true), numbers));
             } else { // who has the sum reads what the others read, and all pass on the same bytes
                 if (!sums_.contains(c)) sums_[c] = pack_message(format(false), chunk(c));
-                std::ranges::copy(sums_[c], std::back_inserter(bytes));
+                append(bytes, sums_[c]);
             }
         }
         return bytes;
