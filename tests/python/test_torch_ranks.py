@@ -332,6 +332,16 @@ def test_what_cannot_be_merged(ranks, tmp_path):
     assert not (tmp_path / "run.json").exists()
 
 
+@pytest.mark.parametrize("facts, said", [
+    (None, "run.json is of rank none, not of rank 0"), ({"rank": 0, "weights": "own"}, "run.json has no ranks/of"),
+    ({"rank": 0, "of": 1}, "run.json has no ranks/weights")])
+def test_facts_that_run_json_lacks(tmp_path, facts, said):
+    (tmp_path / "rank_0").mkdir()
+    (tmp_path / "rank_0/run.json").write_text(json.dumps({"schema_version": 2, "ranks": facts}))
+    with pytest.raises(ValueError, match=f"^{re.escape(str(tmp_path))}/rank_0: {said}$"):
+        ampscope.torch.merge_ranks(tmp_path)
+
+
 def test_steps_in_which_ranks_differ():
     from ampscope.torch._ranks import _merged_step
     a = {"step": 3, "loss": 1.0, "scale": 8.0, "found_inf": False, "skipped": False, "grad_norm": 3.0, "lr": 0.1,
