@@ -1,15 +1,18 @@
 """Ranks that train together: a folder each, merged exactly."""
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import warnings
 
 import pytest
 
 torch = pytest.importorskip("torch")
 import ampscope.torch  # noqa: E402
-from networks import histograms, prepared, tensors  # noqa: E402
+from ampscope.torch import _ranks  # noqa: E402
+from networks import histograms, lines, prepared, tensors  # noqa: E402
 
 WORKER = """
 import os, sys
@@ -111,8 +114,94 @@ def test_state_of_which_each_rank_has_a_part_stays_there(ranks_with_tensors, tmp
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
-    ampscope.torch.merge_ranks(run)
+    said = r"the state of some steps is left out (1, the first is step 2: rank 1 has another than rank 0)"
+    with pytest.warns(RuntimeWarning, match=re.escape(f"{run}: {said}") + "$"):
+        ampscope.torch.merge_ranks(run)
     assert [p.name for p in sorted((run / "state").iterdir())] == ["step_000000.safetensors", "step_000004.safetensors"]
+    assert json.loads((run / "result.json").read_text())["warnings"] == [said]
+
+
+def without_low_bit(file, tensor):
+    """What the file is with the lowest bit of the tensor's first element flipped."""
+    data = bytearray(file.read_bytes())
+    n = int.from_bytes(data[:8], "little")
+    data[8 + n + json.loads(data[8:8 + n])[tensor]["data_offsets"][0]] ^= 1
+    return bytes(data)
+
+
+@pytest.mark.parametrize("weights", ["all-reduced", "own"])  # promised by DDP, or found
+def test_copies_of_gradients_have_the_same_bits(ranks_with_tensors, tmp_path, weights):
+    run = shutil.copytree(ranks_with_tensors, tmp_path / "run")
+    for rank in range(2):
+        file = run / f"rank_{rank}/run.json"
+        file.write_text(file.read_text().replace('"all-reduced"', f'"{weights}"'))
+    file = run / "rank_1/gradients/step_000002.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(without_low_bit(file, "up.weight.grad"))
+    said = re.escape(f"{run}: step 2, up.weight.grad: ranks 0 and 1 hold copies that differ")
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        ampscope.torch.merge_ranks(run)
+    file.write_bytes(whole.replace(b'"loss_scale":"1.0"', b'"loss_scale":"2.0"'))
+    with pytest.raises(ValueError, match="step 2: the loss scale of gradients is 1.0 on rank 0, 2.0 on rank 1$"):
+        ampscope.torch.merge_ranks(run)
+
+
+def test_steps_of_which_a_rank_lacks_tensors(ranks_with_tensors, tmp_path):
+    """Step 0 was not to be recorded, as no rank has it."""
+    run = shutil.copytree(ranks_with_tensors, tmp_path / "run")
+    for file in ("rank_0/gradients/step_000000", "rank_1/gradients/step_000000", "rank_1/gradients/step_000002",
+                 "rank_0/gradients/step_000004", "rank_0/state/step_000000", "rank_1/state/step_000000",
+                 "rank_1/state/step_000004"):
+        (run / f"{file}.safetensors").unlink()
+    said = ("gradients of some steps are merged only as histograms (2, the first is step 2: rank 1 lacks them); "
+            "the state of some steps is left out (1, the first is step 4: rank 1 lacks it)")
+    with pytest.warns(RuntimeWarning, match=re.escape(f"{run}: {said}") + "$"):
+        ampscope.torch.merge_ranks(run)
+    assert json.loads((run / "result.json").read_text())["warnings"] == [said]
+    assert not list((run / "gradients").iterdir()) and {step for step, _ in histograms(run)} == {0, 2, 4}
+    assert [p.name for p in (run / "state").iterdir()] == ["step_000002.safetensors"]
+
+
+def test_stages_of_a_pipeline_stay_apart_as_tensors(ranks_with_tensors, tmp_path):
+    run = shutil.copytree(ranks_with_tensors, tmp_path / "run")
+    for rank, stage in enumerate(("up.", "down.")):
+        folder = run / f"rank_{rank}"
+        of_stage = [line for line in lines(folder / "histograms.jsonl") if line["tensor"].startswith(stage)]
+        steps = [{**line, "grad_norm": rank} for line in lines(folder / "metrics.jsonl")]
+        for name, kept in (("histograms.jsonl", of_stage), ("metrics.jsonl", steps)):
+            (folder / name).write_text("".join(json.dumps(line) + "\n" for line in kept))
+        (folder / "run.json").write_text((folder / "run.json").read_text().replace('"all-reduced"', '"own"'))
+    with pytest.warns(RuntimeWarning, match=r"only as histograms \(3, the first is step 0: run.json does not say"):
+        ampscope.torch.merge_ranks(run)
+    assert not list((run / "gradients").iterdir()) and len({tensor for _, tensor in histograms(run)}) == 12
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_merge_that_fails_leaves_nothing(ranks_with_tensors, tmp_path, monkeypatch):
+    run = shutil.copytree(ranks_with_tensors, tmp_path / "run")
+    file = run / "rank_1/gradients/step_000004.safetensors"
+    whole = file.read_bytes()
+
+    def fails(error):
+        with pytest.raises(error):
+            ampscope.torch.merge_ranks(run)
+        assert sorted(path.name for path in run.iterdir()) == ["rank_0", "rank_1"]
+
+    file.write_bytes(whole[:-20])
+    fails(OSError)
+    file.unlink()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fails(RuntimeWarning)
+    file.write_bytes(whole)
+    with monkeypatch.context() as patched:
+        patched.setattr(_ranks, "_merged_result", interrupted)
+        fails(KeyboardInterrupt)
+    ampscope.torch.merge_ranks(run)
+    assert (run / "result.json").exists()
 
 
 def copied(ranks, folder, weights, change=lambda rank, name, line: line):
@@ -241,6 +330,16 @@ def test_what_cannot_be_merged(ranks, tmp_path):
         with pytest.raises(ValueError, match=said):
             ampscope.torch.merge_ranks(tmp_path)
     assert not (tmp_path / "run.json").exists()
+
+
+@pytest.mark.parametrize("facts, said", [
+    (None, "run.json is of rank none, not of rank 0"), ({"rank": 0, "weights": "own"}, "run.json has no ranks/of"),
+    ({"rank": 0, "of": 1}, "run.json has no ranks/weights")])
+def test_facts_that_run_json_lacks(tmp_path, facts, said):
+    (tmp_path / "rank_0").mkdir()
+    (tmp_path / "rank_0/run.json").write_text(json.dumps({"schema_version": 2, "ranks": facts}))
+    with pytest.raises(ValueError, match=f"^{re.escape(str(tmp_path))}/rank_0: {said}$"):
+        ampscope.torch.merge_ranks(tmp_path)
 
 
 def test_steps_in_which_ranks_differ():

@@ -1,6 +1,7 @@
 """Networks of which each rank holds a part, and names that wrappers within a network would add to."""
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -101,6 +102,60 @@ def test_fully_sharded(sharded, name):
     assert ampscope.adam_findings(run).basis == "recorded"
     said = subprocess.run(["amp-report", run], check=True, capture_output=True, text=True).stdout
     assert "Tempered; 1 recorded run" in said and "Adam" in said
+
+
+def ranks_alone(run, folder):
+    """Without what test_fully_sharded may have merged."""
+    return shutil.copytree(run, folder, ignore=lambda path, names:
+                           [name for name in names if path == str(run) and not name.startswith("rank_")])
+
+
+def test_steps_of_which_a_rank_lacks_its_parts(sharded, tmp_path):
+    run = ranks_alone(sharded / "fp32", tmp_path / "run")
+    for file in ("rank_1/gradients/step_000001", "rank_0/state/step_000002"):
+        (run / f"{file}.safetensors").unlink()
+    said = ("gradients of some steps are merged only as histograms (1, the first is step 1: rank 1 lacks them); "
+            "the state of some steps is left out (1, the first is step 2: rank 0 lacks it)")
+    with pytest.warns(RuntimeWarning, match=re.escape(said) + "$"):
+        ampscope.torch.merge_ranks(run)
+    assert json.loads((run / "result.json").read_text())["warnings"] == [said]
+    assert [sorted(int(p.name[5:11]) for p in (run / name).iterdir()) for name in ("gradients", "state")] == [[0, 2],
+                                                                                                              [0, 1]]
+
+
+def with_facts(run, rank, tensor, change):
+    file = run / f"rank_{rank}/run.json"
+    document = json.loads(file.read_text())
+    document["ranks"]["shards"][tensor] = change(document["ranks"]["shards"][tensor])
+    if document["ranks"]["shards"][tensor] == "dropped":
+        del document["ranks"]["shards"][tensor]
+    file.write_text(json.dumps(document))
+
+
+def test_state_that_is_ordinary_but_differs(sharded, tmp_path):
+    run = ranks_alone(sharded / "fp32", tmp_path / "run")
+    for rank in range(2):
+        with_facts(run, rank, "temperature", lambda fact: "dropped")
+    with pytest.warns(RuntimeWarning, match=r"the state of some steps is left out \(3, the first is step 0: rank 1 has "
+                                            r"another temperature.* than rank 0\)$"):
+        ampscope.torch.merge_ranks(run)
+    assert not (run / "state").exists() and len(list((run / "gradients").iterdir())) == 3
+
+
+@pytest.mark.parametrize("change, said", [
+    (lambda fact: {key: fact[key] for key in ("shape", "size", "group")}, "offset is missing, and no list of lengths"),
+    (lambda fact: {**fact, "size": None}, "size is null, and no list of lengths"),
+    (lambda fact: {**fact, "size": [1.5, 16]}, "size is [1.5, 16], and no list of lengths"),
+    (lambda fact: {**fact, "shape": [-1, 16]}, "shape is [-1, 16], and no list of lengths"),
+    (lambda fact: {**fact, "group": None}, "group is None, and no number"),
+    (lambda fact: None, "the entry is null, and no list of lengths"),
+    (lambda fact: [], "the entry is a shape without rows")])
+def test_places_that_run_json_does_not_tell(sharded, tmp_path, change, said):
+    run = ranks_alone(sharded / "fp32", tmp_path / "run")
+    with_facts(run, 1, "head.weight", change)
+    place = f"{run}: rank_1/run.json: ranks/shards, head.weight: {said}"
+    with pytest.raises(ValueError, match=f"^{re.escape(place)}$"):
+        ampscope.torch.merge_ranks(run)
 
 
 def test_names_without_the_wrappers_of_sharding(sharded, tmp_path):

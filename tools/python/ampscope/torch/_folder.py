@@ -145,7 +145,7 @@ class Folder:
 
     def remove(self):
         """What was written since the folder was begun, which nothing of a run was in."""
-        for name in (*_LOGS, LAYOUT.configuration):
+        for name in (*_LOGS, LAYOUT.result, LAYOUT.configuration):
             (self.path / name).unlink(missing_ok=True)
         for name in (LAYOUT.gradients, LAYOUT.state):
             shutil.rmtree(self.path / name, ignore_errors=True)

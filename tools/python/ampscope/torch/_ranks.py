@@ -26,12 +26,15 @@ def merge_ranks(path):
     the ranks' sums of squares, in FP64, those of copies once.
 
     Weights that are parts of an unknown place (FullyShardedDataParallel) are added up in the histograms, but stay in
-    the folders of the ranks as tensors. Gradients that a rank has not added up with those of others (Partial), and
-    parts that are no box, are left out; so are steps that a rank lacks, because it died for instance. A RuntimeWarning
-    says so, which is in result.json, too. Another tensor that a rank lacks counts for nothing there.
+    the folders of the ranks as tensors, as do those of a pipeline's stages that are not parallel by themselves.
+    Gradients that a rank has not added up with those of others (Partial), and parts that are no box, are left out; so
+    are steps that a rank lacks, because it died for instance. Of a step of which a rank lacks the file of gradients,
+    these are merged only as histograms; state that a rank lacks, or has another of (ZeroRedundancyOptimizer), is left
+    out. A RuntimeWarning says each of these, which is in result.json, too. Another tensor that a rank lacks counts for
+    nothing there.
 
-    Raises FileNotFoundError without ranks, ValueError where ranks contradict each other or do not hold all of a
-    tensor."""
+    Raises FileNotFoundError without ranks, ValueError where ranks contradict each other (copies of weights and of their
+    gradients have the same bytes) or do not hold all of a tensor. A merge that fails leaves nothing."""
     path = pathlib.Path(path)
     folders, runs = _ranks_of(path)
     metrics = [_metrics(f) for f in folders]
@@ -50,23 +53,26 @@ def merge_ranks(path):
                  for key in sorted(set().union(*histograms)) if key[0] in set(common)}
         tensors = [_merged_histogram(of_ranks, held, replicated) for of_ranks in lines.values()]
     results = [_ampscope.read_json(str(f / LAYOUT.result)) if (f / LAYOUT.result).exists() else None for f in folders]
-    said = [_what_is_missing(metrics, common, results), held.what_is_unknown(counts),
-            "" if replicated else _what_is_apart(lines, held)]
+    apart = "" if replicated else _what_is_apart(lines, held)
     ranks = {"merged": len(folders), "weights": "all-reduced" if replicated and not held else "own"}
+    kept = _Tensors(folders, replicated, held, runs[0]["schema_version"])
     with naming(path), contextlib.closing(Folder(path, 0)) as merged:
-        merged.write(LAYOUT.configuration, {**runs[0], **SCHEMA, "ranks": ranks})
-        for line in steps:
-            merged.append_metrics(line)
-        for line in filter(None, tensors):
-            merged.append_histogram(**line)
-        kept = _Tensors(folders, replicated, held, runs[0]["schema_version"])
         try:
+            merged.write(LAYOUT.configuration, {**runs[0], **SCHEMA, "ranks": ranks})
+            for line in steps:
+                merged.append_metrics(line)
+            for line in filter(None, tensors):
+                merged.append_histogram(**line)
             for step in common:
                 kept.write(merged, step)
-        except ValueError:  # ranks that contradict each other leave nothing
+            said = "; ".join(filter(None, [_what_is_missing(metrics, common, results), held.what_is_unknown(counts),
+                                           apart, *kept.what_is_left_out(apart)]))
+            if said:
+                warnings.warn(f"{path}: {said}", RuntimeWarning, stacklevel=2)
+            merged.write(LAYOUT.result, _merged_result(steps, results, said))
+        except BaseException:  # half a run would pass for a whole one, and stand in the way of the next try
             merged.remove()
             raise
-        merged.write(LAYOUT.result, _merged_result(path, steps, results, "; ".join(filter(None, said))))
 
 
 def _ranks_of(path):
@@ -76,9 +82,12 @@ def _ranks_of(path):
         raise FileNotFoundError(f"{path}: holds no folders rank_0, rank_1 ...")
     runs = {rank: _ampscope.read_json(str(folders[rank] / LAYOUT.configuration)) for rank in sorted(folders)}
     for rank, run in runs.items():
-        said = run.get("ranks", {}).get("rank", "none")
-        if said != rank:
-            raise ValueError(f"{folders[rank]}: run.json is of rank {said}, not of rank {rank}")
+        facts = run["ranks"] if isinstance(run.get("ranks"), dict) else {}
+        if facts.get("rank") != rank:
+            raise ValueError(f"{folders[rank]}: run.json is of rank {facts.get('rank', 'none')}, not of rank {rank}")
+        for key, kind in (("of", int), ("weights", str)):
+            if type(facts.get(key)) is not kind:
+                raise ValueError(f"{folders[rank]}: run.json has no ranks/{key}")
     with naming(path):
         of = agreed(runs, lambda run: run["ranks"]["of"], "recordings of different runs: the number of ranks is")
     if list(runs) != list(range(of)):
@@ -121,10 +130,8 @@ def _what_is_missing(metrics, common, results):
     return "; ".join(said + ([f"rank{'s' if len(dead) > 1 else ''} {', '.join(dead)} did not end"] if dead else []))
 
 
-def _merged_result(path, steps, results, missing):
+def _merged_result(steps, results, missing):
     said = [warning for result in results if result for warning in result["warnings"]]
-    if missing:
-        warnings.warn(f"{path}: {missing}", RuntimeWarning, stacklevel=3)
     return {"steps": len(steps), "skipped": sum(line["skipped"] for line in steps),
             "scale": steps[-1]["scale"] if steps else 1.0,
             "stopped": next((result["stopped"] for result in results if result and result["stopped"]), ""),
@@ -146,46 +153,102 @@ class _Tensors:
 
     def __init__(self, folders, replicated, held, version):
         self._folders, self._replicated, self._held, self._version = folders, replicated, held, version
+        self._left_out = {LAYOUT.gradients: {}, LAYOUT.state: {}}  # of steps why
 
     def write(self, merged, step):
         """Those of a step into the merged run. State is of use only as a whole."""
-        file, alike = _ampscope.step_file(step), self._replicated and not self._held
-        gradients = [folder / LAYOUT.gradients / file for folder in self._folders[:1 if alike else None]]
-        if (self._replicated or self._held) and all(path.exists() for path in gradients):
-            stated, kinds, tensors = self._read(gradients, step)
+        gradients = self._files(LAYOUT.gradients, step)
+        if gradients and (self._replicated or self._held):
+            stated, kinds, parts = self._read(gradients, step)
+            tensors = {name: self._gradient(step, name, kinds[name], of_ranks) for name, of_ranks in parts.items()}
             kept = {name: tensor for name, tensor in tensors.items() if tensor}
             merged.write_gradients(step, kept, {name: kinds[name] for name in kept}, float(stated["loss_scale"]))
-        states = [folder / LAYOUT.state / file for folder in self._folders]
-        if not all(path.exists() for path in states):
-            return
-        if all(filecmp.cmp(path, states[0], shallow=False) for path in states) and not self._held:
-            merged.path.joinpath(LAYOUT.state).mkdir(exist_ok=True)
-            shutil.copyfile(states[0], merged.path / LAYOUT.state / file)
-        elif self._held:
-            _, kinds, tensors = self._read(states, step)
+        elif gradients:
+            self._left_out[LAYOUT.gradients][step] = "run.json does not say which parts of tensors the ranks hold"
+        states = self._files(LAYOUT.state, step)
+        other = next((rank for rank, path in enumerate(states) if not filecmp.cmp(path, states[0], shallow=False)), 0)
+        if states and self._held:
+            _, kinds, parts = self._read(states, step)
+            tensors = {name: self._state(step, name, kinds[name], of_ranks) for name, of_ranks in parts.items()}
             if all(tensors.values()):
-                merged.write_state(step, tensors, kinds)
+                merged.write_state(step, tensors, {name: kinds[name] for name in tensors})
+        elif other:
+            self._left_out[LAYOUT.state][step] = f"rank {other} has another than rank 0"
+        elif states:
+            merged.path.joinpath(LAYOUT.state).mkdir(exist_ok=True)
+            shutil.copyfile(states[0], merged.path / LAYOUT.state / states[0].name)
+
+    def what_is_left_out(self, apart):
+        """Sentences on steps whose gradients or state are not in the merged run. apart: what is said already of parts
+        that are not joined."""
+        for folder, said in ((LAYOUT.gradients, "gradients of some steps are merged only as histograms"),
+                             (LAYOUT.state, "the state of some steps is left out")):
+            steps = self._left_out[folder]
+            if steps and not (apart and folder == LAYOUT.gradients and not self._held):
+                yield f"{said} ({len(steps)}, the first is step {min(steps)}: {steps[min(steps)]})"
+
+    def _files(self, folder, step):
+        """Those of all ranks; none where one lacks it. A step in which no rank has one was not to be recorded."""
+        files = [path / folder / _ampscope.step_file(step) for path in self._folders]
+        lacking = [rank for rank, file in enumerate(files) if not file.exists()]
+        if lacking and len(lacking) < len(files):
+            self._left_out[folder][step] = f"rank {lacking[0]} lacks {'them' if folder == LAYOUT.gradients else 'it'}"
+        return [] if lacking else files
 
     def _read(self, paths, step):
-        """What the first of the files states, and of the tensors that are no activations their kinds and contents; None
-        for one that cannot be had of the files."""
-        files = [_ampscope.read_tensors(str(path)) for path in paths]
-        kinds = {name: _VERSION_1[kind] if self._version == 1 else kind
-                 for stated, _ in files for name, kind in json.loads(stated.get("kinds", "{}")).items()}
-        kinds = {name: kind for name, kind in kinds.items() if kind in (WEIGHT, WEIGHT_GRADIENT, STATE)}
-        parts = [{name: (self._torch_names[dtype], list(shape), data) for name, dtype, _, shape, data in tensors}
-                 for _, tensors in files]
-        return files[0][0], kinds, {name: self._joined(step, name, kind, [part.get(name) for part in parts])
-                                    for name, kind in kinds.items()}
+        """What the first of the files states, and of the tensors that are no activations their kinds and, by rank,
+        (type, shape, bytes). Copies of what an earlier rank has are that rank's object."""
+        stated, kinds, parts = {}, {}, {}
+        for rank, path in enumerate(paths):
+            stated[rank], tensors = _ampscope.read_tensors(str(path))
+            named = {name: _VERSION_1.get(kind, kind) if self._version == 1 else kind
+                     for name, kind in json.loads(stated[rank].get("kinds", "{}")).items()}
+            kinds |= {name: kind for name, kind in named.items() if kind in (WEIGHT, WEIGHT_GRADIENT, STATE)}
+            for name, dtype, _, shape, data in tensors:
+                if name not in kinds:
+                    continue
+                part, of_ranks = (self._torch_names[dtype], list(shape), data), parts.setdefault(name, {})
+                first = next(iter(of_ranks.values()), None)
+                copies = first and not self._held.knows(name, kinds[name]) and _are_copies(first, part)
+                of_ranks[rank] = first if copies else part
+        with naming(f"step {step}"):
+            agreed(stated, lambda said: said.get("loss_scale"), "the loss scale of gradients is")
+        return stated[0], kinds, parts
+
+    def _gradient(self, step, name, kind, parts):
+        """None where it is known to be no whole, or not known to be one; what is said of both is said already."""
+        if self._held.knows(name, kind):
+            return self._joined(step, name, kind, parts)
+        first, other = _first_that_differs(parts)
+        if self._replicated and other is not None:
+            raise ValueError(f"step {step}, {name}: {copies_differ(first, other)}")
+        return parts[first] if self._replicated or len(parts) == 1 else None
+
+    def _state(self, step, name, kind, parts):
+        if self._held.knows(name, kind):
+            return self._joined(step, name, kind, parts)
+        first, other = _first_that_differs(parts)
+        lacking = next((rank for rank in range(len(self._folders)) if rank not in parts), None)
+        if lacking is not None:
+            self._left_out[LAYOUT.state][step] = f"rank {lacking} lacks {name}"
+        elif other is not None:
+            self._left_out[LAYOUT.state][step] = f"rank {other} has another {name} than rank {first}"
+        return parts[first] if lacking is None and other is None else None
 
     def _joined(self, step, name, kind, parts):
-        if not self._held.knows(name, kind):
-            same = None not in parts and all(np.array_equal(parts[0][2], data) for _, _, data in parts)
-            return parts[0] if same else None
-        parts = {rank: part for rank, part in enumerate(parts) if part is not None}
         with naming(f"step {step}, {name}"):
             whole = self._held.whole(name, kind, parts)
             return None if whole.unknown else whole.join(parts)
+
+
+def _are_copies(a, b):
+    return a[:2] == b[:2] and np.array_equal(a[2], b[2])
+
+
+def _first_that_differs(parts):
+    """The first rank, and the first of which the part is no copy of its; None without one."""
+    first = min(parts)
+    return first, next((rank for rank in parts if parts[rank] is not parts[first]), None)
 
 
 def _are_replicated(metrics, histograms, steps, held):

@@ -5,7 +5,7 @@ import typing
 
 import numpy as np
 
-from ._folder import STATE, WEIGHT_GRADIENT
+from ._folder import LAYOUT, STATE, WEIGHT_GRADIENT
 
 
 @contextlib.contextmanager
@@ -117,8 +117,7 @@ class Held:
 
     def __init__(self, runs):
         self._wholes = {}
-        self._facts = [{name: _fact(fact, run["ranks"]) for name, fact in run["ranks"].get("shards", {}).items()}
-                       for run in runs]
+        self._facts = [_facts(run["ranks"], rank) for rank, run in enumerate(runs)]
 
     def __bool__(self):
         return any(self._facts)
@@ -178,11 +177,35 @@ class Held:
         return counts
 
 
+def _facts(ranks, rank):
+    """By tensor what run.json of a rank says of it. Raises ValueError."""
+    place, shards = f"rank_{rank}/{LAYOUT.configuration}: ranks/shards", ranks.get("shards", {})
+    if not isinstance(shards, dict):
+        raise ValueError(f"{place} is no object")
+    found = {}
+    for name, fact in shards.items():
+        with naming(f"{place}, {name}"):
+            found[name] = _fact(fact, ranks)
+    return found
+
+
 def _fact(fact, ranks):
     """Older recordings have only the shape of the whole, of weights of which each rank holds some rows."""
     if isinstance(fact, dict):
+        for key in ("shape",) if "unknown" in fact else ("shape", "offset", "size"):
+            _check_lengths(fact.get(key, "missing"), key)
+        if type(fact.get("group")) is not int:
+            raise ValueError(f"group is {fact.get('group', 'missing')}, and no number")
         return fact
+    _check_lengths(fact, "the entry")
+    if not fact:
+        raise ValueError("the entry is a shape without rows")
     size = -(-fact[0] // ranks["of"])
     begin = min(size * ranks["rank"], fact[0])
     rows = min(size, fact[0] - begin)
     return {"shape": fact, "offset": [begin] + [0] * (len(fact) - 1), "size": [rows, *fact[1:]], "group": 1}
+
+
+def _check_lengths(found, what):
+    if not isinstance(found, list) or not all(type(n) is int and n >= 0 for n in found):
+        raise ValueError(f"{what} is {found if found is not None else 'null'}, and no list of lengths")
