@@ -80,8 +80,9 @@ std::vector<Case> all_cases() {
                                                    .blocks = payload.blocks};
                     if (!is_allowed(options)) continue;
                     for (const int replicas : {2, 3, 4, 6, 8})
-                        for (const std::size_t length : {1, 7, 150}) // some chunks are empty, or uneven
-                            cases.push_back({options, replicas, length, static_cast<int>(cases.size() % 3)});
+                        for (const int length : {1, 7, 150}) // some chunks are empty, or uneven
+                            cases.push_back({options, replicas, static_cast<std::size_t>(length),
+                                             static_cast<int>(cases.size() % 3)});
                 }
     return cases;
 }

@@ -99,8 +99,8 @@ TEST_CASE("a run goes on with the same bits after a rank was killed" * doctest::
     if (!has_mpi()) return skip("mpirun, or a build with MPI (apt-get install libopenmpi-dev)");
     const Scratch scratch;
     const auto command = [&](const char* name) {
-        return fmt::format("{} --model mlp --width 16 --batch 4 --steps 800 --precision amp-fp16 --replicas 2 "
-                           "--statistics-every 50 --record {} --record-every 200 --checkpoint-every 20",
+        return fmt::format("{} --model mlp --width 16 --batch 4 --steps 300 --precision amp-fp16 --replicas 2 "
+                           "--statistics-every 50 --record {} --record-every 100 --checkpoint-every 10",
                            AMP_TRAIN, (scratch / name).string());
     };
     REQUIRE(run_command(command("whole")).code == 0);

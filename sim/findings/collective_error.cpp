@@ -2,6 +2,7 @@
 
 #include <ampscope/sim/analysis/number_reader.h>
 #include <ampscope/sim/backend/cpu/all_reduce.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/sim/io/text_file.h>

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <iterator>
 #include <map>
 
 namespace amp {
