@@ -4,6 +4,7 @@
 #include <ampscope/tools/amp-histogram/find.h>
 
 #include "histogram_tool.h"
+#include "mpirun.h"
 #include "thread_ranks.h"
 
 #include <doctest/doctest.h>
@@ -37,14 +38,6 @@ HistogramToolOptions asked(std::vector<fs::path> paths) {
     options.open.dtype = DType::bf16;
     options.threads = 1;
     return options;
-}
-
-constexpr const char* mpirun =
-    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 100 mpirun --oversubscribe";
-
-bool has_mpi() {
-    return run_command("command -v mpirun").code == 0 &&
-           fs::exists(fs::path(AMP_HISTOGRAM).parent_path() / "ampscope_mpi.so");
 }
 
 } // namespace
@@ -136,7 +129,7 @@ TEST_CASE("a program that was started as one of several ranks, but has no MPI, s
 }
 
 TEST_CASE("mpirun -n N gives the bytes of one process" * doctest::test_suite("mpi")) {
-    if (!has_mpi()) return skip("mpirun, or a build with MPI (apt-get install libopenmpi-dev)");
+    if (!has_mpi(AMP_HISTOGRAM)) return skip("mpirun, or a build with MPI (apt-get install libopenmpi-dev)");
     const Scratch scratch;
     write_sparse(scratch / "large.bin", 100 << 20);
     write_file(scratch / "broken.safetensors", "no tensors");
@@ -154,7 +147,7 @@ TEST_CASE("mpirun -n N gives the bytes of one process" * doctest::test_suite("mp
 }
 
 TEST_CASE("a rank that is killed ends the job, and no report is left" * doctest::test_suite("mpi")) {
-    if (!has_mpi()) return skip("mpirun, or a build with MPI (apt-get install libopenmpi-dev)");
+    if (!has_mpi(AMP_HISTOGRAM)) return skip("mpirun, or a build with MPI (apt-get install libopenmpi-dev)");
     const Scratch scratch;
     write_sparse(scratch / "large.bin", std::uint64_t{1} << 40); // minutes of work
     const std::string json = (scratch / "a.json").string();

@@ -1,6 +1,6 @@
 // amp-train under mpirun: the bytes of one process, one line on what is wrong, and the same bits after a rank has died.
+#include "mpirun.h"
 #include "needs.h"
-#include "tool.h"
 
 #include <fmt/format.h>
 
@@ -8,18 +8,6 @@
 #include <utility>
 
 using namespace amp::test;
-
-namespace {
-
-constexpr const char* mpirun =
-    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 100 mpirun --oversubscribe";
-
-bool has_mpi() {
-    return run_command("command -v mpirun").code == 0 &&
-           fs::exists(fs::path(AMP_TRAIN).parent_path() / "ampscope_mpi.so");
-}
-
-} // namespace
 
 TEST_CASE("a program that was started as one of several ranks says how to get MPI, and once what it has to say") {
     const Scratch scratch;
@@ -41,7 +29,7 @@ TEST_CASE("a program that was started as one of several ranks says how to get MP
 }
 
 TEST_CASE("mpirun -n N amp-train records and reports the bytes of one process" * doctest::test_suite("mpi")) {
-    if (!has_mpi()) return skip("mpirun, or a build with MPI (apt-get install libopenmpi-dev)");
+    if (!has_mpi(AMP_TRAIN)) return skip("mpirun, or a build with MPI (apt-get install libopenmpi-dev)");
     const Scratch scratch;
     const auto run = [&](int n, bool ranks, const std::string& options, const std::string& name) {
         const std::string folder = (scratch / name).string();
@@ -67,7 +55,7 @@ TEST_CASE("mpirun -n N amp-train records and reports the bytes of one process" *
 }
 
 TEST_CASE("amp-train on ranks says in one line what is wrong" * doctest::test_suite("mpi")) {
-    if (!has_mpi()) return skip("mpirun, or a build with MPI (apt-get install libopenmpi-dev)");
+    if (!has_mpi(AMP_TRAIN)) return skip("mpirun, or a build with MPI (apt-get install libopenmpi-dev)");
     const Scratch scratch;
     const std::string train = std::string(AMP_TRAIN) + " ";
     const auto check_first_line = [&](const std::string& command, const std::string& line) {
@@ -96,7 +84,7 @@ TEST_CASE("amp-train on ranks says in one line what is wrong" * doctest::test_su
 }
 
 TEST_CASE("a run goes on with the same bits after a rank was killed" * doctest::test_suite("mpi")) {
-    if (!has_mpi()) return skip("mpirun, or a build with MPI (apt-get install libopenmpi-dev)");
+    if (!has_mpi(AMP_TRAIN)) return skip("mpirun, or a build with MPI (apt-get install libopenmpi-dev)");
     const Scratch scratch;
     const auto command = [&](const char* name) {
         return fmt::format("{} --model mlp --width 16 --batch 4 --steps 300 --precision amp-fp16 --replicas 2 "
