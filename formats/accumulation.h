@@ -113,7 +113,6 @@ struct Accumulator {
     int fraction_bits = 0;                      ///< bits kept below the units place of the largest exponent
     Rounding rounding = Rounding::nearest_even; ///< rounding of the sum of a step
     int zero_exponent = no_zero_exponent;       ///< exponent of zero products and of a zero sum in the alignment
-    bool keeps_negative_zero = false;           ///< whether a sum of nothing but negative zeros is -0
     ProductScales scales{};
     /// The 32 products of an instruction are added in two steps that begin at +0: first those with k mod 4 in {0, 1},
     /// then {2, 3}. Their sum is added to the sum so far, to nearest-even.

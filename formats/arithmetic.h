@@ -6,6 +6,7 @@
 //     bool lost = fp16.flags.test(amp::Flags::inexact);
 #pragma once
 
+#include <ampscope/formats/bits.h>
 #include <ampscope/formats/codec.h>
 
 namespace amp {
@@ -21,7 +22,7 @@ constexpr Uint128 shift_right_sticky(Uint128 x, int n) {
 /// x * 2^exponent with x reduced to 64 bits; the last bit is sticky, so it is set if a bit below it was dropped.
 constexpr Unpacked to_unpacked(bool sign, int exponent, Uint128 x) {
     const auto high = static_cast<std::uint64_t>(x >> 64);
-    const int excess = high == 0 ? 0 : 64 - std::countl_zero(high);
+    const int excess = high == 0 ? 0 : 64 - leading_zeros(high);
     return {.kind = x == 0 ? Kind::zero : Kind::finite,
             .sign = sign,
             .exponent = exponent + excess,
@@ -35,7 +36,7 @@ constexpr Unpacked exact_sum(const Unpacked& a, const Unpacked& b, Rounding roun
     // Leading bits at 125 of 128 leave room for a carry. What a far smaller operand loses goes to its sticky bit, and
     // more than one leading bit cancels only where nothing was lost.
     const auto widen = [](const Unpacked& u, int& exponent) {
-        const int shift = std::countl_zero(u.significand) - 2;
+        const int shift = leading_zeros(u.significand) - 2;
         exponent = u.exponent - shift - 64;
         return Uint128{u.significand << shift} << 64;
     };
@@ -76,7 +77,7 @@ constexpr std::uint64_t integer_sqrt(Uint128 x, bool& exact) {
 
 /// The quotient of two finite non-zero numbers, of 64 bits with a sticky last one.
 constexpr Unpacked quotient(const Unpacked& a, const Unpacked& b) {
-    const int sa = std::countl_zero(a.significand), sb = std::countl_zero(b.significand);
+    const int sa = leading_zeros(a.significand), sb = leading_zeros(b.significand);
     const Uint128 numerator = Uint128{a.significand << sa} << 63;
     const std::uint64_t denominator = b.significand << sb;
     const bool exact = numerator % denominator == 0;
@@ -89,7 +90,7 @@ constexpr Unpacked quotient(const Unpacked& a, const Unpacked& b) {
 /// The square root of a finite number above zero, of 64 bits with a sticky last one.
 constexpr Unpacked square_root(const Unpacked& a) {
     // An even exponent and a radicand of 127 or 128 bits, so that the root has 64.
-    int shift = std::countl_zero(a.significand) + 64;
+    int shift = leading_zeros(a.significand) + 64;
     if (((a.exponent - shift) & 1) != 0) --shift;
     bool exact = true;
     const std::uint64_t root = integer_sqrt(Uint128{a.significand} << shift, exact);
@@ -194,7 +195,7 @@ struct Arithmetic {
         const Unpacked x = operand(a);
         if (x.is_nan()) return nan(x, x);
         if (x.kind != Kind::finite || x.exponent >= 0) return finish(x);
-        const int shift = std::countl_zero(x.significand);
+        const int shift = leading_zeros(x.significand);
         bool exact = true;
         const std::uint64_t integer =
             detail::round_significand(x.significand << shift, shift - x.exponent, x.sign, policy, random, exact);

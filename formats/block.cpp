@@ -116,7 +116,7 @@ void quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std
     BatchOptions saturating = options;
     saturating.policy.overflow = Overflow::saturate_all;
     const bool zero_points = scaling.rule == ScaleRule::affine;
-    quantize(zero_points ? detail::wide_integers : scaling.element, out, out, saturating);
+    quantize(zero_points ? detail::wide_integers() : scaling.element, out, out, saturating);
     if (!zero_points) return;
     for_rows(grid, rows, [&](std::size_t first, std::size_t block) {
         dispatch<ClipKernel>(best_instruction_set(), out.data() + first, static_cast<std::size_t>(grid.columns),

@@ -93,7 +93,7 @@ struct BlockScaling {
     std::int64_t rows = 0, columns = 0;
     ScaleRule rule = ScaleRule::te;
     UpperScales upper{};
-    FormatSpec scale = fp32_format;         ///< scales by the rule amax have it; others: scale_format()
+    FormatSpec scale = fp32_format();         ///< scales by the rule amax have it; others: scale_format()
     Rounding scale_rounding = Rounding::up; ///< scales by the rule amax are rounded so
     /// The amax of a block, or its range, is multiplied by it before the scale follows: larger numbers are clipped.
     float clip = 1;

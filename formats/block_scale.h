@@ -34,21 +34,21 @@ namespace detail {
 
 // Not inlined: the rules of scales have dozens of these calls, each a thousand instructions on a device.
 [[gnu::noinline]] constexpr float fp32_div(float a, float b) {
-    Arithmetic math{fp32_format};
+    Arithmetic math{fp32_format()};
     return std::bit_cast<float>(math.div(std::bit_cast<std::uint32_t>(a), std::bit_cast<std::uint32_t>(b)));
 }
 [[gnu::noinline]] constexpr float fp32_mul(float a, float b) {
-    Arithmetic math{fp32_format};
+    Arithmetic math{fp32_format()};
     return std::bit_cast<float>(math.mul(std::bit_cast<std::uint32_t>(a), std::bit_cast<std::uint32_t>(b)));
 }
 
 [[gnu::noinline]] constexpr float fp32_sub(float a, float b) {
-    Arithmetic math{fp32_format};
+    Arithmetic math{fp32_format()};
     return std::bit_cast<float>(math.sub(std::bit_cast<std::uint32_t>(a), std::bit_cast<std::uint32_t>(b)));
 }
 
 /// Integers beyond any code and zero point, which a number is rounded to before it is clipped.
-inline constexpr FormatSpec wide_integers = integer_format("int18", 18, 0, Negatives::twos_complement);
+consteval FormatSpec wide_integers() { return integer_format("int18", 18, 0, Negatives::twos_complement); }
 
 } // namespace detail
 
@@ -61,7 +61,7 @@ constexpr BlockScale affine_scale(const FormatSpec& element, const BlockRange& r
     const auto steps = static_cast<float>(element.code_mask());
     const float quotient = detail::fp32_div(detail::fp32_sub(range.largest, range.least), steps),
                 s = quotient == 0 || !is_finite(quotient) ? 1 : quotient;
-    const float rounded = quantize(detail::wide_integers, detail::fp32_div(detail::fp32_sub(0, range.least), s),
+    const float rounded = quantize(detail::wide_integers(), detail::fp32_div(detail::fp32_sub(0, range.least), s),
                                    {.overflow = Overflow::saturate_all});
     const float z = rounded < steps ? rounded : steps;
     return {.encode = detail::fp32_div(1, s), .decode = s, .divisor = s, .low = 0 - z, .high = steps - z};
@@ -79,14 +79,14 @@ constexpr float round_scaled(const FormatSpec& element, float scaled, const Bloc
                              std::uint32_t random = 0) {
     policy.overflow = Overflow::saturate_all;
     if (!scale.has_zero_point()) return quantize(element, scaled, policy, random);
-    const float q = quantize(detail::wide_integers, scaled, policy, random);
+    const float q = quantize(detail::wide_integers(), scaled, policy, random);
     return q < scale.low ? scale.low : q > scale.high ? scale.high : q;
 }
 
 /// Whether a number that was scaled is beyond what can be stored, once it is rounded to nearest-even.
 constexpr bool is_clipped(const FormatSpec& element, float scaled, const BlockScale& scale) {
     if (scale.has_zero_point()) {
-        const float q = quantize(detail::wide_integers, scaled, {.overflow = Overflow::saturate_all});
+        const float q = quantize(detail::wide_integers(), scaled, {.overflow = Overflow::saturate_all});
         return q < scale.low || q > scale.high;
     }
     Flags flags;

@@ -5,6 +5,7 @@
 // the low bits() of a std::uint32_t; higher bits of an argument are ignored.
 #pragma once
 
+#include <ampscope/formats/bits.h>
 #include <ampscope/formats/policy.h>
 #include <ampscope/formats/spec.h>
 
@@ -57,7 +58,9 @@ constexpr Unpacked unpack(const FormatSpec& f, std::uint32_t code) {
 }
 
 /// The format of containers: every value of every format of the table is an FP32 value.
-inline constexpr FormatSpec fp32_format = format("fp32");
+/// A function, since a constant's address means nothing in device code: nvcc lets such code read address 0 (seen on a
+/// H200, CUDA 13.0), and warns of nothing.
+consteval FormatSpec fp32_format() { return format("fp32"); }
 inline constexpr float largest_float = 0x1.fffffep127F;
 
 constexpr bool is_finite(float x) { return (std::bit_cast<std::uint32_t>(x) & 0x7f800000) != 0x7f800000; }
@@ -226,7 +229,7 @@ constexpr std::uint32_t round_pack(const FormatSpec& f, bool sign, int exponent,
     const bool below_range = sign && !f.is_signed; // unless it rounds to zero, under a policy that asks for it
     if (below_range && !policy.projects()) return detail::pack_negative(f, false, policy, flags);
     // 1. Normalise: shift the leading bit to position 63; `leading` is its exponent.
-    const int shift = std::countl_zero(significand);
+    const int shift = leading_zeros(significand);
     significand <<= shift;
     const int leading = exponent - shift + 63;
 
@@ -307,7 +310,7 @@ constexpr std::uint32_t convert(const FormatSpec& from, std::uint32_t code, cons
 /// The value of a code, exactly. NaN becomes 0x7fc00000 unless the rule says otherwise.
 constexpr float decode(const FormatSpec& f, std::uint32_t code, NanRule nan = NanRule::canonical) {
     Flags flags;
-    return std::bit_cast<float>(convert(f, code, fp32_format, {.nan = nan}, 0, flags));
+    return std::bit_cast<float>(convert(f, code, fp32_format(), {.nan = nan}, 0, flags));
 }
 
 /// `x` rounded to `f`, as a float.

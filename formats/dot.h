@@ -4,6 +4,7 @@
 
 #include <ampscope/formats/accumulator.h>
 #include <ampscope/formats/arithmetic.h>
+#include <ampscope/formats/bits.h>
 #include <ampscope/formats/codec.h>
 #include <ampscope/formats/fused_dot.h>
 #include <ampscope/formats/integer_dot.h>
@@ -51,7 +52,7 @@ class ExactSum {
         while (top > 0 && magnitude[top] == 0) --top;
         if (magnitude[top] == 0) return 0;
         // The leading 64 bits; if anything lies below them, the last one is set.
-        const int shift = std::countl_zero(magnitude[top]);
+        const int shift = leading_zeros(magnitude[top]);
         std::uint64_t significand = magnitude[top] << shift;
         std::uint64_t rest = 0;
         if (top > 0) {
@@ -103,13 +104,13 @@ constexpr std::uint32_t pairwise_sum(Arithmetic& math, const Numbers& a, const N
 }
 
 constexpr float pairwise_dot(const Numbers& a, const Numbers& b, float c) {
-    Arithmetic math{fp32_format};
+    Arithmetic math{fp32_format()};
     if (a.size() == 0) return c;
     return std::bit_cast<float>(math.add(std::bit_cast<std::uint32_t>(c), pairwise_sum(math, a, b)));
 }
 
 constexpr float kahan_dot(const Numbers& a, const Numbers& b, float c) {
-    Arithmetic math{fp32_format};
+    Arithmetic math{fp32_format()};
     std::uint32_t sum = std::bit_cast<std::uint32_t>(c), lost = 0;
     for (std::size_t i = 0; i < a.size(); ++i) {
         const std::uint32_t product = math.mul(std::bit_cast<std::uint32_t>(a[i]), std::bit_cast<std::uint32_t>(b[i]));
@@ -131,7 +132,7 @@ constexpr float exact_dot(const Numbers& a, const Numbers& b, float c) {
     ExactSum sum;
     for (std::size_t i = 0; i < a.size(); ++i) sum.add(unpack(a[i]), unpack(b[i]));
     sum.add(unpack(c), unpack(1.0F));
-    return sum.rounded(fp32_format);
+    return sum.rounded(fp32_format());
 }
 
 /// x + y to nearest-even, as two sums are added. Not inlined, for the sake of devices' compilers.

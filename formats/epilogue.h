@@ -38,7 +38,7 @@ constexpr float finish(const Epilogue& e, float sum, float bias = 0) {
         Arithmetic math{e.out, policy};
         return decode(e.out, math.fma(unpack(sum), unpack(e.alpha), unpack(bias)));
     }
-    Arithmetic math{fp32_format};
+    Arithmetic math{fp32_format()};
     const std::uint32_t total = e.rounding == EpilogueRounding::fused
                                     ? math.fma(bits(sum), bits(e.alpha), bits(bias))
                                     : math.add(math.mul(bits(sum), bits(e.alpha)), bits(bias));
@@ -81,7 +81,7 @@ constexpr Accumulator accumulator_of(const LibraryCall& call, const FormatSpec& 
 
 /// The epilogue of such a call: alpha is the product of the two scales in FP32; FP8 outputs saturate.
 constexpr Epilogue epilogue_of(const LibraryCall& call, float scale_a, float scale_b, const FormatSpec& out) {
-    Arithmetic math{fp32_format};
+    Arithmetic math{fp32_format()};
     const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
     return {.alpha = std::bit_cast<float>(math.mul(bits(scale_a), bits(scale_b))),
             .out = out,

@@ -4,6 +4,7 @@
 
 #include <ampscope/formats/accumulator.h>
 #include <ampscope/formats/arithmetic.h>
+#include <ampscope/formats/bits.h>
 #include <ampscope/formats/codec.h>
 #include <ampscope/formats/split_k.h>
 
@@ -73,7 +74,7 @@ constexpr Term term(const FormatSpec& f, float x) {
     const Unpacked u = unpack(truncated(f, x));
     Term t{.kind = u.kind, .sign = u.sign, .exponent = 0, .point = f.fraction_bits, .significand = 0};
     if (u.kind != Kind::finite) return t;
-    const int leading = u.exponent + static_cast<int>(std::bit_width(u.significand)) - 1;
+    const int leading = u.exponent + bit_length(u.significand) - 1;
     t.exponent = std::max(leading, f.min_exponent());
     const int shift = u.exponent - (t.exponent - f.fraction_bits); // from FP32's last place to the format's
     t.significand = shift >= 0 ? u.significand << shift : shift > -64 ? u.significand >> -shift : 0;
@@ -126,11 +127,11 @@ constexpr Term sum_of_group(std::span<const Term> products, int least) {
 constexpr float hardware_nan() { return std::bit_cast<float>(0x7fffffff); }
 
 /// units * 2^last, rounded as the row rounds the sum of a step; too large a sum becomes infinite in every rounding.
-constexpr float round_sum(const Accumulator& acc, std::int64_t units, int last, bool negative_zero) {
-    const bool sign = units < 0 || (units == 0 && negative_zero);
+constexpr float round_sum(const Accumulator& acc, std::int64_t units, int last) {
+    const bool sign = units < 0;
     const std::uint64_t magnitude =
         units < 0 ? 0 - static_cast<std::uint64_t>(units) : static_cast<std::uint64_t>(units);
-    const int leading = last + static_cast<int>(std::bit_width(magnitude)) - 1;
+    const int leading = last + bit_length(magnitude) - 1;
     Flags flags;
     const std::uint32_t code = magnitude != 0 && leading > acc.sum.max_exponent()
                                    ? acc.sum.infinity_code() | (sign ? acc.sum.sign_mask() : 0)
@@ -142,14 +143,13 @@ constexpr float round_sum(const Accumulator& acc, std::int64_t units, int last, 
 constexpr float fused_step(const Accumulator& acc, std::span<const Term> products, float c) {
     // 1. Special values decide, whatever the other terms are.
     const Term addend = term(acc.result(), c);
-    bool nan = addend.kind == Kind::nan, negative_zero = acc.keeps_negative_zero && addend.sign;
+    bool nan = addend.kind == Kind::nan;
     bool infinite[2] = {addend.kind == Kind::infinity && !addend.sign, addend.kind == Kind::infinity && addend.sign};
     // 2. The largest exponent among all terms.
     int largest = addend.kind == Kind::zero ? acc.zero_exponent : addend.exponent;
     for (const Term& p : products) {
         nan |= p.kind == Kind::nan;
         infinite[p.sign ? 1 : 0] |= p.kind == Kind::infinity;
-        negative_zero &= p.sign;
         largest = std::max(largest, p.kind == Kind::zero ? acc.zero_exponent : p.exponent);
     }
     if (nan || (infinite[0] && infinite[1])) return hardware_nan();
@@ -166,8 +166,8 @@ constexpr float fused_step(const Accumulator& acc, std::span<const Term> product
     };
     add(addend);
     for (const Term& p : products) add(p);
-    // 4. Normalised and rounded once.
-    return round_sum(acc, sum, last, negative_zero);
+    // 4. Normalised and rounded once. What is zero then is +0, negative sums that are too small, too (seen on an H200).
+    return round_sum(acc, sum, last) + 0.0F;
 }
 
 /// A fused sum over all of a and b, step by step; the last step is filled up with zeros. The product at place k has the

@@ -25,12 +25,13 @@ constexpr std::int32_t integer_operand(float x) { return static_cast<std::int32_
 
 /// What an INT32 register holds of an exact sum.
 constexpr std::int32_t in_int32(Accumulation method, std::int64_t sum) {
-    if (method == Accumulation::clamped) return static_cast<std::int32_t>(std::clamp(sum, least_int32, largest_int32));
+    if (method == Accumulation::clamped) // copies, since device code has no addresses of constants
+        return static_cast<std::int32_t>(std::clamp(sum, std::int64_t{least_int32}, std::int64_t{largest_int32}));
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(static_cast<std::uint64_t>(sum)));
 }
 
 /// An INT32 as the FP32 number nearest to it (cvt.rn.f32.s32).
-constexpr float float_of(std::int32_t sum) { return quantize(fp32_format, static_cast<double>(sum)); }
+constexpr float float_of(std::int32_t sum) { return quantize(fp32_format(), static_cast<double>(sum)); }
 
 namespace detail {
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <ampscope/formats/arithmetic.h>
+#include <ampscope/formats/bits.h>
 
 #include <array>
 #include <span>
@@ -108,7 +109,7 @@ constexpr int compare(const Unpacked& x, const Unpacked& y) {
     if (side(x) != side(y) || x.kind == Kind::zero) return side(x) - side(y);
     if (x.kind == Kind::infinity || y.kind == Kind::infinity)
         return side(x) * ((x.kind == Kind::infinity ? 1 : 0) - (y.kind == Kind::infinity ? 1 : 0));
-    const int a = std::countl_zero(x.significand), b = std::countl_zero(y.significand);
+    const int a = leading_zeros(x.significand), b = leading_zeros(y.significand);
     if (x.exponent - a != y.exponent - b) return x.exponent - a < y.exponent - b ? -side(x) : side(x);
     const std::uint64_t p = x.significand << a, q = y.significand << b;
     return p == q ? 0 : p < q ? -side(x) : side(x);
@@ -335,7 +336,7 @@ inline Unpacked reduce_multiply(const Block& x) {
     for (std::size_t i = 0; i < x.elements.size(); ++i) {
         const Unpacked factor = decode(x, i);
         const bool finite = factor.kind == Kind::finite;
-        const int zeros = finite ? std::countr_zero(factor.significand) : 0;
+        const int zeros = finite ? trailing_zeros(factor.significand) : 0;
         rest = multiply(rest, {.kind = factor.kind, .sign = factor.sign, .significand = 1}); // kind and sign
         rest.exponent += finite ? factor.exponent + zeros : 0;
         Uint128 carry = 0;

@@ -9,6 +9,7 @@
 // FP32 holds, and of their blocks.
 #pragma once
 
+#include <ampscope/formats/bits.h>
 #include <ampscope/formats/p3109.h>
 #include <ampscope/formats/wide_functions.h>
 
@@ -103,7 +104,7 @@ inline constexpr FunctionRow functions[] = {
 namespace detail {
 
 /// The exponent of the last bit that is set.
-constexpr int last_exponent(const Normalised& x) { return x.exponent - 63 + std::countr_zero(x.significand); }
+constexpr int last_exponent(const Normalised& x) { return x.exponent - 63 + trailing_zeros(x.significand); }
 
 /// An integer: x 2^shift, where that is one, without its sign and modulo 2^32.
 constexpr std::uint32_t integer(const Normalised& x, int shift) {

@@ -5,6 +5,7 @@
 // DeepGEMM's casts. tests/test_block_references.cpp compares with what TE's and DeepSeek's own Python computes.
 #pragma once
 
+#include <ampscope/formats/bits.h>
 #include <ampscope/formats/block_scale.h>
 
 #include <array>
@@ -82,7 +83,7 @@ struct Binade {
 };
 constexpr Binade binade_of(float x) {
     const Unpacked u = unpack(x);
-    return {u.exponent + static_cast<int>(std::bit_width(u.significand)) - 1, std::has_single_bit(u.significand)};
+    return {u.exponent + bit_length(u.significand) - 1, is_power_of_two(u.significand)};
 }
 
 /// floor(log2 x) for finite x > 0 as torch computes it in FP32: the logarithm is rounded first, so that it may become
@@ -93,7 +94,8 @@ constexpr int floor_of_torch_log2(float x) {
     const auto size = static_cast<std::uint32_t>(next < 0 ? -next : next);
     if (size == 0) return exponent;
     const double steps = 0x800000 - static_cast<double>(std::bit_cast<std::uint32_t>(x) & 0x7fffff);
-    const double nearest = (next > 0 && std::has_single_bit(size) ? 0.5 : 1.0) * std::bit_floor(size);
+    const double nearest =
+        (next > 0 && is_power_of_two(size) ? 0.5 : 1.0) * static_cast<double>(power_of_two_below(size));
     return steps * 1.4426950408889634 < nearest ? next : exponent;
 }
 
@@ -313,7 +315,7 @@ constexpr FormatSpec scale_format(ScaleRule rule) {
     case ScaleRule::affine:
     case ScaleRule::one: break;
     }
-    return fp32_format;
+    return fp32_format();
 }
 
 /// Whether all scales of the rule are E8M0's: powers of two, or NaN.
@@ -363,7 +365,7 @@ constexpr BlockScale block_scale(ScaleRule rule, const FormatSpec& element, floa
     case ScaleRule::torchao:
     case ScaleRule::torchao_pow2: {
         const double least = 1e-12, wide = static_cast<double>(amax);
-        const float s = quantize(fp32_format, static_cast<double>(max) / (wide < least ? least : wide));
+        const float s = quantize(fp32_format(), static_cast<double>(max) / (wide < least ? least : wide));
         return detail::scale_by(rule == ScaleRule::torchao ? s : detail::torch_power_below(s));
     }
     case ScaleRule::deepseek:
@@ -381,7 +383,7 @@ constexpr BlockScale block_scale(ScaleRule rule, const FormatSpec& element, floa
     }
     case ScaleRule::quartet:
     case ScaleRule::ms_eden: return detail::quartet_scale(detail::fp32_div(amax, quartet_largest(rule)), tensor_scale);
-    case ScaleRule::amax: return AmaxScales{.element = element, .scale = fp32_format}.of(amax, tensor_scale);
+    case ScaleRule::amax: return AmaxScales{.element = element, .scale = fp32_format()}.of(amax, tensor_scale);
     case ScaleRule::ms_amp:
         return amax == 0 || !is_finite(amax) ? BlockScale{} : detail::scale_by(ms_amp_encode(max, amax));
     case ScaleRule::affine: return affine_scale(element, {.least = 0, .largest = amax});

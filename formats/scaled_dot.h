@@ -28,7 +28,7 @@ constexpr bool applies_scales(const Accumulator& acc, const FormatSpec& scale, s
 /// Without scales, the sum of all as one block.
 template <class Sum>
 constexpr float scaled_total(const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, const Sum& sum) {
-    Arithmetic math{fp32_format};
+    Arithmetic math{fp32_format()};
     std::uint32_t total = 0;
     const std::size_t k = a.values.size();
     for (std::size_t i = 0; i * block < k; ++i) {

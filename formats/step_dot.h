@@ -2,6 +2,7 @@
 // operations that flush subnormals.
 #pragma once
 
+#include <ampscope/formats/bits.h>
 #include <ampscope/formats/fused_dot.h>
 
 namespace amp::detail {
@@ -34,20 +35,22 @@ constexpr AlignedSum aligned_sum(std::span<const Term> products, std::size_t fir
 /// One step of AMD's CDNA3 (MMA-Sim, amd_fused_dot_rd_add).
 constexpr float floored_step(const Accumulator& acc, std::span<const Term> products, float c) {
     // 1. Special values: those of IEEE arithmetic first; then products from 2^128 on count as infinities.
-    const Term addend = term(fp32_format, c);
+    const Term addend = term(fp32_format(), c);
     bool nan = addend.kind == Kind::nan;
     bool infinite[2] = {addend.kind == Kind::infinity && !addend.sign, addend.kind == Kind::infinity && addend.sign},
          large[2] = {false, false};
     for (const Term& p : products) {
         nan |= p.kind == Kind::nan;
         if (p.kind == Kind::infinity) infinite[p.sign ? 1 : 0] = true;
-        const int leading = p.exponent - p.point + static_cast<int>(std::bit_width(p.significand)) - 1;
+        const int leading = p.exponent - p.point + bit_length(p.significand) - 1;
         if (p.kind == Kind::finite && leading >= 128) large[p.sign ? 1 : 0] = true;
     }
-    if (!nan && !infinite[0] && !infinite[1]) std::copy(large, large + 2, infinite);
-    const std::uint32_t infinity = fp32_format.infinity_code();
-    if (nan || (infinite[0] && infinite[1])) return decode(fp32_format, fp32_format.nan_code());
-    if (infinite[0] || infinite[1]) return decode(fp32_format, infinity | (infinite[1] ? fp32_format.sign_mask() : 0));
+    if (!nan && !infinite[0] && !infinite[1])
+        for (int i = 0; i < 2; ++i) infinite[i] = large[i];
+    const std::uint32_t infinity = fp32_format().infinity_code();
+    if (nan || (infinite[0] && infinite[1])) return decode(fp32_format(), fp32_format().nan_code());
+    if (infinite[0] || infinite[1])
+        return decode(fp32_format(), infinity | (infinite[1] ? fp32_format().sign_mask() : 0));
     // 2. Products aligned and cut off, all together or even and odd ones apart, whose sums are floored alike.
     const bool halves = acc.method == Accumulation::floored_halves;
     const int bits = acc.fraction_bits;
@@ -68,7 +71,7 @@ constexpr float floored_step(const Accumulator& acc, std::span<const Term> produ
         const int places = bits - addend.point + addend.exponent - largest;
         total += floored(addend.sign ? -magnitude : magnitude, places) << (finest - bits);
     }
-    return round_sum(acc, total, largest - finest, false);
+    return round_sum(acc, total, largest - finest);
 }
 
 constexpr float floored_dot(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb, const Numbers& a,
@@ -101,7 +104,7 @@ class FlushedMath {
 
   private:
     static constexpr std::uint32_t code(float x) { return std::bit_cast<std::uint32_t>(x); }
-    Arithmetic math_{fp32_format};
+    Arithmetic math_{fp32_format()};
 };
 
 /// A step of flushed sums; x and y are its operands, subnormal ones already zero.

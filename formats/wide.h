@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ampscope/formats/arithmetic.h>
+#include <ampscope/formats/bits.h>
 
 #include <compare>
 
@@ -90,7 +91,7 @@ struct Wide {
     /// The exponent of the leading bit; -32 n for zero.
     [[nodiscard]] constexpr int leading() const {
         for (int i = 0; i < n; ++i)
-            if (words[i] != 0) return 31 - 32 * i - std::countl_zero(words[i]);
+            if (words[i] != 0) return 63 - 32 * i - leading_zeros(words[i]);
         return -32 * n;
     }
 };
@@ -180,7 +181,7 @@ template <int n>
 constexpr Wide<n> exp_of(const Wide<n>& r) {
     int terms = 1;
     for (int bits = 0; bits <= Wide<n>::fraction_bits; ++terms)
-        bits += std::bit_width(static_cast<unsigned>(terms)) - 1;
+        bits += bit_length(static_cast<unsigned>(terms)) - 1;
     Wide<n> sum = one<n>;
     for (int i = terms; i > 0; --i) sum = one<n> + r * sum / static_cast<std::uint32_t>(i);
     return sum;
@@ -191,7 +192,7 @@ template <int n>
 constexpr Wide<n> sin_of(const Wide<n>& x) {
     int terms = 1; // x^2 / (2 i (2 i + 1)) has at most two bits less than its denominator
     for (int bits = 0; bits <= Wide<n>::fraction_bits; ++terms)
-        bits += std::bit_width(static_cast<unsigned>(2 * terms * (2 * terms + 1))) - 3;
+        bits += bit_length(static_cast<unsigned>(2 * terms * (2 * terms + 1))) - 3;
     const Wide<n> square = x * x;
     Wide<n> sum = one<n>;
     for (int i = terms; i > 0; --i) sum = one<n> - square * sum / static_cast<std::uint32_t>(2 * i * (2 * i + 1));

@@ -2,6 +2,7 @@
 // and far from it, where another way is needed, are the caller's business unless a function says otherwise.
 #pragma once
 
+#include <ampscope/formats/bits.h>
 #include <ampscope/formats/wide.h>
 
 namespace amp::detail {
@@ -13,8 +14,8 @@ struct Normalised {
     std::uint64_t significand;
 
     explicit constexpr Normalised(const Unpacked& x)
-        : sign(x.sign), exponent(x.exponent + 63 - std::countl_zero(x.significand)),
-          significand(x.significand << std::countl_zero(x.significand)) {}
+        : sign(x.sign), exponent(x.exponent + 63 - leading_zeros(x.significand)),
+          significand(x.significand << leading_zeros(x.significand)) {}
 };
 
 /// The exact result lies within 2^error last places of `value`, times 2^scale, and has that sign.

@@ -141,7 +141,8 @@ inline std::uint32_t step(const Matrix& m, std::vector<Aligned> terms, float c) 
         const Integer units = shift >= 0 ? Integer(t.n << shift) : Integer(t.n >> -shift);
         sum += t.negative ? Integer(-units) : units;
     }
-    return finish(m, sum, largest - m.bits);
+    const std::uint32_t bits = finish(m, sum, largest - m.bits);
+    return bits == 0x80000000 ? 0 : bits; // no step gave -0 on an H200
 }
 
 /// x + y rounded to nearest-even in FP32 or FP16, as mma.sync adds c.

@@ -32,11 +32,11 @@ struct Held {
 
     explicit Held(const FormatSpec& f, std::span<const float> values)
         : format(f), floats(values.begin(), values.end()), halves(values.size()) {
-        if (f != fp32_format) encode(f, values, halves);
+        if (f != fp32_format()) encode(f, values, halves);
     }
-    void* data() { return format == fp32_format ? static_cast<void*>(floats.data()) : halves.data(); }
+    void* data() { return format == fp32_format() ? static_cast<void*>(floats.data()) : halves.data(); }
     [[nodiscard]] std::vector<float> values() const {
-        if (format == fp32_format) return floats;
+        if (format == fp32_format()) return floats;
         std::vector<float> all(halves.size());
         decode(format, halves, all);
         return all;
@@ -143,7 +143,7 @@ TEST_CASE("a wide layer has the bits of its definition, however many threads div
     constexpr std::size_t m = 3, k = 500, n = 900;
     const std::vector<float> x_values = numbers(m * k, 1, 1), weight_values = numbers(n * k, 0.3F, 2),
                              bias_values = numbers(n, 1, 3);
-    for (const FormatSpec f : {fp32_format, format("bf16"), format("fp16")}) {
+    for (const FormatSpec f : {fp32_format(), format("bf16"), format("fp16")}) {
         Held x(f, x_values), weight(f, weight_values), bias(f, bias_values);
         const EagerOp layer("linear", Precision(), "", std::vector<EagerOperand>{{{m, k}, f}, {{n, k}, f}, {{n}, f}},
                             f);
@@ -174,11 +174,11 @@ TEST_CASE("casts with scales are counted once, by operand, if that is asked for"
                                       {.shape = {outputs, inputs}, .weight = true, .needs_gradient = true},
                                       {.absent = true}},
             format("bf16"));
-        Held x(format("bf16"), numbers(rows * inputs, 1000, 1)), weight(fp32_format, numbers(outputs * inputs, 1, 2)),
+        Held x(format("bf16"), numbers(rows * inputs, 1000, 1)), weight(fp32_format(), numbers(outputs * inputs, 1, 2)),
             gradient(format("bf16"), numbers(rows * outputs, 1, 3)),
             out(format("bf16"), std::vector<float>(rows * outputs)),
             to_x(format("bf16"), std::vector<float>(rows * inputs)),
-            to_weight(fp32_format, std::vector<float>(outputs * inputs));
+            to_weight(fp32_format(), std::vector<float>(outputs * inputs));
         x.halves[0] = 0;
         EagerState state;
         EagerCasts casts;
@@ -211,12 +211,12 @@ TEST_CASE("stochastic casts of eager ops depend on layer, step and call, and on 
         std::vector<EagerOperand>{{.shape = {rows, inputs}, .format = format("bf16"), .needs_gradient = true},
                                   {.shape = {outputs, inputs}, .weight = true, .needs_gradient = true},
                                   {.absent = true}};
-    Held x(format("bf16"), numbers(rows * inputs, 1, 1)), weight(fp32_format, numbers(outputs * inputs, 0.1F, 2)),
+    Held x(format("bf16"), numbers(rows * inputs, 1, 1)), weight(fp32_format(), numbers(outputs * inputs, 0.1F, 2)),
         gradient(format("bf16"), numbers(rows * outputs, 1, 3));
     const auto run = [&](const std::string& name, std::uint32_t step, std::uint32_t call, int threads) {
         const EagerOp layer("linear", precision, name, operands, format("bf16"));
         Held to_x(format("bf16"), std::vector<float>(rows * inputs)),
-            to_weight(fp32_format, std::vector<float>(outputs * inputs));
+            to_weight(fp32_format(), std::vector<float>(outputs * inputs));
         layer.backward(std::vector<const void*>{x.data(), weight.data(), nullptr}, gradient.data(),
                        std::vector<void*>{to_x.data(), to_weight.data(), nullptr},
                        {.step = step, .call = call, .threads = threads});
@@ -232,14 +232,14 @@ TEST_CASE("stochastic casts of eager ops depend on layer, step and call, and on 
 TEST_CASE("an eager op names what does not fit") {
     const Precision fp32;
     const std::vector<EagerOperand> two(2, {.shape = {2, 3}}), three(3, {.shape = {2, 3}});
-    CHECK_THROWS_WITH_AS(EagerOp("conv9d", fp32, "", two, fp32_format), doctest::Contains("conv9d"),
+    CHECK_THROWS_WITH_AS(EagerOp("conv9d", fp32, "", two, fp32_format()), doctest::Contains("conv9d"),
                          std::invalid_argument);
-    CHECK_THROWS_WITH_AS(EagerOp("linear", fp32, "", two, fp32_format),
+    CHECK_THROWS_WITH_AS(EagerOp("linear", fp32, "", two, fp32_format()),
                          "[linear] expected 3 operands and 0 settings, got 2 and 0", std::invalid_argument);
-    CHECK_THROWS_WITH_AS(EagerOp("linear", fp32, "", three, fp32_format), doctest::Contains("a bias of OUT"),
+    CHECK_THROWS_WITH_AS(EagerOp("linear", fp32, "", three, fp32_format()), doctest::Contains("a bias of OUT"),
                          std::invalid_argument);
     const std::vector<EagerOperand> mixed = {
         {.shape = {2, 3}}, {.shape = {3, 2}, .format = format("bf16"), .needs_gradient = true}, {.absent = true}};
-    CHECK_THROWS_WITH_AS(EagerOp("matmul", fp32, "", mixed, fp32_format),
+    CHECK_THROWS_WITH_AS(EagerOp("matmul", fp32, "", mixed, fp32_format()),
                          "[matmul] operand 1 is bf16, and its gradient would be fp32", std::invalid_argument);
 }

@@ -13,7 +13,7 @@ using ours::Function;
 
 namespace {
 
-Unpacked sample(std::uint32_t i) { return ours::decode({fp32_format, mixed(i)}); }
+Unpacked sample(std::uint32_t i) { return ours::decode({fp32_format(), mixed(i)}); }
 
 /// What a line's operands are: all codes of a format, or numbers made from FP32's.
 Unpacked operand(const std::string& operands, std::uint32_t i) {

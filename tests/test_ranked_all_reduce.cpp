@@ -67,7 +67,7 @@ std::vector<Case> all_cases() {
     std::vector<Payload> payloads;
     for (const char* name : {"fp32", "tf32", "fp16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e3m2"})
         payloads.push_back(payload_of(name));
-    for (const BlockSpec& row : block_formats) payloads.push_back({fp32_format, &row});
+    for (const BlockSpec& row : block_formats) payloads.push_back({fp32_format(), &row});
     std::vector<Case> cases;
     for (std::size_t order = 0; order < all_reduce_rows.size(); ++order)
         for (std::size_t division = 0; division < all_reduce_divisions.size(); ++division)

@@ -276,7 +276,7 @@ TEST_CASE("kinds of dot products are what they are called") {
     CHECK(cancelled > 200 * 12); // seven of eight of the 16 pairs
     std::size_t dominated = 0;
     for (std::size_t i = 0; i < large.size(); ++i) {
-        std::vector<double> sizes = {std::fabs(double(decode(fp32_format, large.operands_at(i)[64])))};
+        std::vector<double> sizes = {std::fabs(double(decode(fp32_format(), large.operands_at(i)[64])))};
         for (std::size_t j = 0; j < 32; ++j)
             sizes.push_back(std::fabs(double(decode(q.format, large.operands_at(i)[j])) *
                                       double(decode(q.format, large.operands_at(i)[32 + j]))));

@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 3> known_names = {"exact", "bound", "unkn
 /// even zero. None for formats of FP32's range, and for names that are not in the table.
 std::optional<int> zero_below(std::string_view name) {
     const auto found = std::ranges::find(formats, name, [](const FormatSpec& f) { return std::string_view(f.name); });
-    if (found == formats.end() || found->is_scale() || found->exponent_bits >= fp32_format.exponent_bits) return {};
+    if (found == formats.end() || found->is_scale() || found->exponent_bits >= fp32_format().exponent_bits) return {};
     return found->min_subnormal_exponent() - 1;
 }
 

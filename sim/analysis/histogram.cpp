@@ -272,7 +272,7 @@ Recommendation recommend(const MagnitudeHistogram& all, const FineHistogram& fin
     const FloatEnvironment environment;
     const std::uint64_t nonzero = all.nonzero();
     Recommendation result;
-    if (format.exponent_bits < fp32_format.exponent_bits) result.censoring = censoring;
+    if (format.exponent_bits < fp32_format().exponent_bits) result.censoring = censoring;
     const std::uint64_t hidden = result.censoring.zeros;
     if (nonzero == 0) {
         if (hidden == 0 && !result.censoring.hides_terms()) result.log2_scale = 0;

@@ -9,6 +9,7 @@
 // whether it is below, at or above 0.8125 (464 ties down to 448). So 28 classes of m per exponent decide everything.
 #pragma once
 
+#include <ampscope/formats/bits.h>
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/analysis/censoring.h>
 
@@ -31,7 +32,7 @@ using MantissaRow = std::array<std::uint64_t, mantissa_classes>;
 /// The class of m = mantissa / 2^64.
 constexpr int mantissa_class(std::uint64_t mantissa) {
     constexpr std::uint64_t e4m3_tie = std::uint64_t{13} << 60; // 0.8125
-    const int ones = std::countl_one(mantissa);
+    const int ones = leading_zeros(~mantissa);
     return (ones < 24 ? ones : 24) + 1 + int{mantissa >= e4m3_tie} + int{mantissa > e4m3_tie} - int{mantissa == 0};
 }
 

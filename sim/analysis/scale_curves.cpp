@@ -12,7 +12,7 @@ std::pair<int, int> ends_of(const std::vector<ScaleCurve>& curves, const ScaleRa
     int low = 0, high = 0;
     for (const ScaleCurve& curve : curves) {
         const Recommendation& advice = curve.recommendation;
-        const bool wide = curve.format.exponent_bits >= fp32_format.exponent_bits;
+        const bool wide = curve.format.exponent_bits >= fp32_format().exponent_bits;
         if (wide && advice.window && advice.log2_scale == 0) continue;
         low = std::min({low, advice.lowest_enough, advice.highest_safe});
         high = std::max({high, advice.lowest_enough, advice.highest_safe});

@@ -109,7 +109,7 @@ EagerOp::EagerOp(std::string_view op, const Precision& precision, std::string_vi
     for (const EagerOperand& o : operands)
         operands_.push_back(o.absent ? TensorId{} : g.given("operand", o.shape, o.format, o.weight, o.needs_gradient));
     out_ = row.append(g, operands_, settings);
-    if (!row.product && result == fp32_format) g.keep_gradient_wide(out_);
+    if (!row.product && result == fp32_format()) g.keep_gradient_wide(out_);
     if (g.needs_gradient(out_)) out_gradient_ = g.differentiate_from(out_);
     delayed_ = g.delayed_scales();
     std::vector<TensorId> callers = operands_;
@@ -163,7 +163,7 @@ EagerOp::Layout EagerOp::layout(const Tape& tape, std::vector<TensorId> callers)
         Place p{.id = id, .count = static_cast<std::size_t>(program_[id].count()), .written = use.second};
         const auto held = std::ranges::find_if(callers, [&](TensorId other) { return other && storage(other) == id; });
         p.caller = static_cast<std::size_t>(held - callers.begin());
-        p.in_place = held != callers.end() && program_[id].format == fp32_format;
+        p.in_place = held != callers.end() && program_[id].format == fp32_format();
         p.scratch = result.scratch;
         if (!p.in_place) result.scratch += (p.count + 15) / 16 * 16;
         result.places.push_back(p);
@@ -190,7 +190,7 @@ void EagerOp::backward(std::span<const void* const> operands, const void* gradie
         if (gradients_[i] && storage(gradients_[i]) == storage(out_gradient_)) {
             const TensorInfo& info = program_[out_gradient_];
             std::memcpy(gradients[i], gradient,
-                        static_cast<std::size_t>(info.count()) * (info.format == fp32_format ? 4 : 2));
+                        static_cast<std::size_t>(info.count()) * (info.format == fp32_format() ? 4 : 2));
         }
 }
 

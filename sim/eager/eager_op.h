@@ -21,7 +21,7 @@ namespace amp {
 /// An operand as the framework holds it: in C order, in FP32, FP16 or BF16.
 struct EagerOperand {
     Shape shape{}; ///< extents of at least 1
-    FormatSpec format = fp32_format;
+    FormatSpec format = fp32_format();
     bool weight = false; ///< a parameter of the layer
     bool needs_gradient = false;
     bool absent = false; ///< a bias that the layer does not have

@@ -89,7 +89,7 @@ std::string loss_scale_advice(const KindFindings& kind, const std::vector<Histog
     const std::string limit = limit_percent(options.recommendation.limit);
     if (total.window && total.window->low <= 0 && 0 <= total.window->high)
         return start + (lost_at(0) > 0 ? ", under the limit of " + limit + whatever : "") + "; no loss scale needed." +
-               (format.exponent_bits < fp32_format.exponent_bits && !all.censoring.terms
+               (format.exponent_bits < fp32_format().exponent_bits && !all.censoring.terms
                     ? fmt::format(" {}", without_activations)
                     : "");
 

@@ -151,7 +151,7 @@ std::vector<KindFindings> judged_kinds(const std::vector<HistogramEntry>& tensor
 
 /// Recipes scale in FP32, where doubles may be infinite or zero before any scale is applied.
 void warn_outside_fp32(HistogramFindings& findings) {
-    const ClassCounts in_fp32 = findings.total.magnitudes.histogram.classify(fp32_format, 0);
+    const ClassCounts in_fp32 = findings.total.magnitudes.histogram.classify(fp32_format(), 0);
     if (in_fp32.overflow + in_fp32.underflow == 0) return;
     findings.warnings.push_back(
         fmt::format("{} of the numbers are infinite and {} are zero in FP32, in which recipes scale: for recipes they "

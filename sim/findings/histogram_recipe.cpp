@@ -19,7 +19,7 @@ namespace {
 RowTransform hadamard(const Rotation& of, const FormatSpec& computed, bool along_columns) {
     kernels::Rotation rotation{.size = of.size, .factor = kernels::Rotation::factor_of(computed, of.size)};
     if (of.draws_signs) rotation.signs = RandomKey{}.word(0);
-    const FormatSpec result = of.wide ? fp32_format : computed;
+    const FormatSpec result = of.wide ? fp32_format() : computed;
     return {along_columns ? 1 : of.size, [=](std::span<float> matrix, std::int64_t columns) {
                 const auto rows = static_cast<std::int64_t>(matrix.size()) / columns;
                 std::vector<double> wide(matrix.size());
@@ -33,7 +33,7 @@ RowTransform hadamard(const Rotation& of, const FormatSpec& computed, bool along
 /// The format in which a tensor is computed with: its own, or FP32 if that is no format of the table.
 FormatSpec computed_format(DType dtype) {
     const DTypeInfo& type = info(dtype);
-    return type.kind == NumberKind::format ? format(type.format) : fp32_format;
+    return type.kind == NumberKind::format ? format(type.format) : fp32_format();
 }
 
 /// What TransformerEngine, torchao, DeepSeek and OCP do with blocks that a tensor does not fill.

@@ -39,14 +39,16 @@ struct OrderFacts {
 };
 
 /// A new order does not compile until it has a case here and in backend/kernels/update.h: in adam() and is_fused_sgd().
+/// Names are ...sv, since in device code a string_view of "..." calls strlen, and nvcc drops that (formats/bits.h).
 constexpr OrderFacts facts_of(OptimizerOrder order) {
+    using namespace std::string_view_literals;
     switch (order) {
-    case OptimizerOrder::torch: return {.name = "torch", .rounds_each = true, .lerps = true};
-    case OptimizerOrder::torch_1: return {.name = "torch-1", .rounds_each = true, .rounds_scalars = true};
-    case OptimizerOrder::torch_fused: return {.name = "torch-fused"};
-    case OptimizerOrder::torch_fused_cpu: return {.name = "torch-fused-cpu", .lerps = true};
-    case OptimizerOrder::apex: return {.name = "apex"};
-    case OptimizerOrder::ms_amp: return {.name = "ms-amp", .single_betas = true};
+    case OptimizerOrder::torch: return {.name = "torch"sv, .rounds_each = true, .lerps = true};
+    case OptimizerOrder::torch_1: return {.name = "torch-1"sv, .rounds_each = true, .rounds_scalars = true};
+    case OptimizerOrder::torch_fused: return {.name = "torch-fused"sv};
+    case OptimizerOrder::torch_fused_cpu: return {.name = "torch-fused-cpu"sv, .lerps = true};
+    case OptimizerOrder::apex: return {.name = "apex"sv};
+    case OptimizerOrder::ms_amp: return {.name = "ms-amp"sv, .single_betas = true};
     }
     return {};
 }

@@ -172,7 +172,7 @@ std::string names_of_orders(bool AllReduceRow::*property) {
 
 Payload payload_of(std::string_view name) {
     for (const BlockSpec& row : block_formats)
-        if (name == row.name) return {fp32_format, &row};
+        if (name == row.name) return {fp32_format(), &row};
     try {
         return {format(name), nullptr};
     } catch (const std::invalid_argument& error) {

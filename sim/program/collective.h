@@ -140,7 +140,7 @@ std::vector<ChunkSum> sums_of(const Schedule& schedule);
 
 /// What messages consist of: numbers of a format or, cast by the sender, of blocks with scales.
 struct Payload {
-    FormatSpec format = fp32_format;
+    FormatSpec format = fp32_format();
     const BlockSpec* blocks = nullptr; ///< a row of block_formats; then `format` is what replicas add in
 
     [[nodiscard]] std::string_view name() const { return blocks != nullptr ? blocks->name : format.name; }

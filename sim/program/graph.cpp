@@ -46,7 +46,7 @@ TensorId Graph::result(std::string_view op, Shape shape, const FormatSpec& forma
 }
 
 TensorId Graph::input(std::string_view name, Shape shape) {
-    return result(name, std::move(shape), fp32_format, TensorRole::input);
+    return result(name, std::move(shape), fp32_format(), TensorRole::input);
 }
 
 TensorId Graph::parameter(std::string_view name, Shape shape, Init init) {
@@ -119,7 +119,7 @@ Graph::Plan Graph::plan(std::string_view op, std::vector<TensorId> operands) {
     } else if (!differentiating_ && arithmetic().autocast_off) {
         autocast.enabled = false;
         where = "autocast off here";
-        for (TensorId& x : operands) x = cast(x, fp32_format, "autocast off here: what enters is cast up");
+        for (TensorId& x : operands) x = cast(x, fp32_format(), "autocast off here: what enters is cast up");
     }
     std::vector<FormatSpec> given;
     for (const TensorId x : operands) given.push_back(program_[x].format);
@@ -160,7 +160,7 @@ op::Quantize Graph::append_cast(TensorId source, OperandRole role, const Operand
     };
     op::Quantize op{.in = source,
                     .out = tensor(fmt::format(":{}", operand.element.name), from.shape, blocks.stored(), kind),
-                    .scale = tensor(".scale", {grid.down, grid.across}, fp32_format, kind),
+                    .scale = tensor(".scale", {grid.down, grid.across}, fp32_format(), kind),
                     .upper = {},
                     .delayed = {},
                     .history = {},
@@ -169,7 +169,7 @@ op::Quantize Graph::append_cast(TensorId source, OperandRole role, const Operand
                     .random_bits = operand.random_bits};
     if (has_upper_scales(blocks.rule)) {
         const Shape lines = blocks.upper.lines() ? Shape{blocks.upper_count(from.count() / columns, columns)} : Shape{};
-        op.upper = tensor(".upper_scale", lines, fp32_format, kind);
+        op.upper = tensor(".upper_scale", lines, fp32_format(), kind);
     }
     if (op.rounding == Rounding::stochastic || blocks.rule == ScaleRule::ms_eden) op.stream = stream_of(role, blocks);
     const std::optional<ScalingRecipe>& recipe = arithmetic().scaling;
@@ -178,8 +178,8 @@ op::Quantize Graph::append_cast(TensorId source, OperandRole role, const Operand
         op.rule = {.max = decode(operand.element, operand.element.max_code()),
                    .margin = recipe->margin,
                    .ms_amp = recipe->ms_amp};
-        op.delayed = tensor(".delayed_scale", {}, fp32_format, TensorRole::state);
-        op.history = tensor(".amax_history", {recipe->history}, fp32_format, TensorRole::state);
+        op.delayed = tensor(".delayed_scale", {}, fp32_format(), TensorRole::state);
+        op.history = tensor(".amax_history", {recipe->history}, fp32_format(), TensorRole::state);
         delayed_scales_.push_back(
             {op.delayed, op.history, op.rule, recipe->most_recent, recipe->reduces_amax, recipe->name});
     }
@@ -222,7 +222,7 @@ TensorId Graph::restored(TensorId source, OperandRole role, const FormatSpec& fo
 TensorId Graph::rotated(TensorId x, const Rotation& rotation, bool along_columns) {
     const TensorInfo from = program_[x];
     const TensorId out =
-        add_tensor(from.name + ".hadamard", from.shape, rotation.wide ? fp32_format : from.format, from.role);
+        add_tensor(from.name + ".hadamard", from.shape, rotation.wide ? fp32_format() : from.format, from.role);
     append(op::Hadamard{.in = x,
                         .out = out,
                         .size = rotation.size,
@@ -247,7 +247,7 @@ TensorId Graph::through(const std::optional<OperandScaling>& narrow, TensorId x)
 }
 
 FormatSpec Graph::gradient_format(TensorId x) const {
-    if (wide_gradients_.contains(x.index)) return fp32_format;
+    if (wide_gradients_.contains(x.index)) return fp32_format();
     const TensorInfo& info = (*this)[x];
     const bool own = precision_.autocast.enabled || info.role == TensorRole::parameter ||
                      (info.shape.empty() && info.role == TensorRole::activation);

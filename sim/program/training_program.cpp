@@ -89,12 +89,12 @@ void gather_weight(TrainingProgram& t, const TrainOptions& o, ParameterTensors& 
     const BlockGrid grid = grid_of(scaling, weight.shape);
     op::Quantize cast{.in = to.master,
                       .out = to.gathered = tensor("gathered", weight.shape, scaling.stored()),
-                      .scale = tensor("gathered.scale", {grid.down, grid.across}, fp32_format),
+                      .scale = tensor("gathered.scale", {grid.down, grid.across}, fp32_format()),
                       .upper = {},
                       .delayed = {},
                       .history = {},
                       .scaling = scaling};
-    if (has_upper_scales(scaling.rule)) cast.upper = tensor("gathered.upper_scale", {}, fp32_format);
+    if (has_upper_scales(scaling.rule)) cast.upper = tensor("gathered.upper_scale", {}, fp32_format());
     p.update.push_back({cast, rule});
     p.update.push_back({op::Dequantize{cast.out, cast.scale, cast.upper, to.weight, scaling}, "as it is read"});
 }

@@ -216,7 +216,7 @@ void add_gathered(MemoryRows& rows, const TrainingProgram& t, const ParameterTen
     add_elements(rows, scales, scaling.scale_format(), blocks);
     if (scaling.rule == ScaleRule::affine)
         add_elements(rows, "zero points of gathered weights", scaling.element, blocks);
-    if (has_upper_scales(scaling.rule)) add_elements(rows, scales, fp32_format, 1);
+    if (has_upper_scales(scaling.rule)) add_elements(rows, scales, fp32_format(), 1);
 }
 
 /// The casts of weights that forward and backward make; what the optimizer gathers is not among them, nor what is cast

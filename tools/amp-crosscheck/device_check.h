@@ -56,21 +56,42 @@ struct DeviceCheck {
     CheckOptions options;
     std::vector<CheckRow> rows{};
     std::vector<SpeedRow> speeds{};
+    bool finished = false;
 
     [[nodiscard]] bool agrees() const;
 };
 
-/// Called with every finished row.
-using CheckProgress = std::function<void(const CheckRow&)>;
+/// Called with what there is whenever a row is finished.
+using CheckProgress = std::function<void(const DeviceCheck&)>;
 
-/// Throws std::runtime_error if the device fails, FileError if recordings cannot be written.
-DeviceCheck check_device(const CheckOptions& options, const CheckProgress& progress);
+/// Rows that an earlier run of the same comparison has made are taken as they are. Throws std::runtime_error if the
+/// device fails, FileError if recordings cannot be written.
+DeviceCheck check_device(const CheckOptions& options, const std::vector<CheckRow>& earlier,
+                         const CheckProgress& progress);
+
+/// Where the parts put their rows.
+class CheckRows {
+  public:
+    CheckRows(DeviceCheck& check, const std::vector<CheckRow>& earlier, const CheckProgress& progress)
+        : check_(check), earlier_(earlier), progress_(progress) {}
+
+    [[nodiscard]] const CheckOptions& options() const { return check_.options; }
+    /// Puts the row of that name, which `compare` fills unless an earlier run made it.
+    void put(std::string_view part, std::string name, const std::function<void(CheckRow&)>& compare);
+    /// Puts all rows of a part that are made at once, unless an earlier run made them.
+    void put(std::string_view part, const std::function<std::vector<CheckRow>()>& compare);
+
+  private:
+    DeviceCheck& check_;
+    const std::vector<CheckRow>& earlier_;
+    const CheckProgress& progress_;
+};
 
 // The parts.
-void check_conversions(DeviceCheck& check, const CheckProgress& progress);
-void check_ops(DeviceCheck& check, const CheckProgress& progress);
-void check_accumulators(DeviceCheck& check, const CheckProgress& progress);
-void check_training(DeviceCheck& check, const CheckProgress& progress);
+void check_conversions(CheckRows& rows);
+void check_ops(CheckRows& rows);
+void check_accumulators(CheckRows& rows);
+void check_training(CheckRows& rows);
 void measure_speed(DeviceCheck& check);
 
 } // namespace amp::crosscheck_tool

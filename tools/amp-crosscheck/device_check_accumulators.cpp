@@ -67,8 +67,7 @@ Question random_question(const TensorCoreInstruction& i, DotInputs kind, std::in
             .k = k,
             .a = dot_inputs(kind, i.a, seed, static_cast<std::size_t>(batch * m * k)),
             .b = dot_inputs(kind, i.b, seed + 1, static_cast<std::size_t>(batch * n * k), true),
-            .c = dot_inputs(kind == DotInputs::random_bits ? DotInputs::normal : kind, sum, seed + 2,
-                            static_cast<std::size_t>(batch * m * n))};
+            .c = sums_so_far(kind, sum, seed + 2, static_cast<std::size_t>(batch * m * n))};
 }
 
 void compare_vectors(const CudaDevice& device, const TensorCoreInstruction& i, CheckRow& row) {
@@ -98,8 +97,9 @@ void record(const CheckOptions& o, const TensorCoreInstruction& i) {
     const std::vector<float> d = ask(o.device, i, all);
     const auto cases = static_cast<std::uint64_t>(all.batch), length = static_cast<std::uint64_t>(k);
     std::filesystem::create_directories(o.record);
+    const auto name = [&](const FormatSpec& f) { return i.mma == Mma::tf32 ? "fp32" : f.name; }; // as it is stored
     TensorWriter writer =
-        create_tensor_file(o.record / fmt::format("{}.{}.{}.safetensors", i.accumulator, i.a.name, i.b.name),
+        create_tensor_file(o.record / fmt::format("{}.{}.{}.safetensors", i.accumulator, name(i.a), name(i.b)),
                            {{.name = "a", .dtype = DType::u32, .shape = {cases, length}},
                             {.name = "b", .dtype = DType::u32, .shape = {cases, length}},
                             {.name = "c", .dtype = DType::u32, .shape = {cases}},
@@ -112,31 +112,28 @@ void record(const CheckOptions& o, const TensorCoreInstruction& i) {
 
 } // namespace
 
-void check_accumulators(DeviceCheck& check, const CheckProgress& progress) {
-    const CheckOptions& o = check.options;
+void check_accumulators(CheckRows& rows) {
+    const CheckOptions& o = rows.options();
     const std::int64_t side = o.quick ? 32 : 1000;
     const std::vector<std::int64_t> chains =
         o.quick ? std::vector<std::int64_t>{300} : std::vector<std::int64_t>{1000, 4096, 16384};
-    for (const TensorCoreInstruction& i : tensor_core_instructions(o.device)) {
-        CheckRow row{.part = "accumulators",
-                     .name = i.name(),
-                     .note = fmt::format("{}, {}", i.accumulator, name_of(accumulator(i.accumulator).evidence))};
-        compare_vectors(o.device, i, row);
-        const std::int64_t step = i.k();
-        for (std::size_t kind = 0; kind < dot_inputs_names.size(); ++kind)
-            for (const std::int64_t k : {step, 2 * step - 3}) // a step; two of them, the second padded with zeros
-                compare(o.device, i, random_question(i, static_cast<DotInputs>(kind), 1, side, side / 2, k), row);
-        for (const DotInputs kind : {DotInputs::normal, DotInputs::uniform, DotInputs::cancelling})
-            for (const std::int64_t k : chains) {
-                Question q = random_question(i, kind, 1, 24, 24, k);
-                compare(o.device, i, q, row);
-                q.promote_every = 128;
-                compare(o.device, i, q, row);
-            }
-        progress(row);
-        check.rows.push_back(std::move(row));
-        if (!o.record.empty()) record(o, i);
-    }
+    for (const TensorCoreInstruction& i : tensor_core_instructions(o.device))
+        rows.put("accumulators", i.name(), [&](CheckRow& row) {
+            row.note = fmt::format("{}, {}", i.accumulator, name_of(accumulator(i.accumulator).evidence));
+            if (!o.record.empty()) record(o, i);
+            compare_vectors(o.device, i, row);
+            const std::int64_t step = i.k();
+            for (std::size_t kind = 0; kind < dot_inputs_names.size(); ++kind)
+                for (const std::int64_t k : {step, 2 * step - 3}) // a step; two of them, the second padded with zeros
+                    compare(o.device, i, random_question(i, static_cast<DotInputs>(kind), 1, side, side / 2, k), row);
+            for (const DotInputs kind : {DotInputs::normal, DotInputs::uniform, DotInputs::cancelling})
+                for (const std::int64_t k : chains) {
+                    Question q = random_question(i, kind, 1, 24, 24, k);
+                    compare(o.device, i, q, row);
+                    q.promote_every = 128;
+                    compare(o.device, i, q, row);
+                }
+        });
 }
 
 } // namespace amp::crosscheck_tool

@@ -1,5 +1,6 @@
 #include <ampscope/tools/amp-crosscheck/device_report.h>
 
+#include <ampscope/sim/io/json_reader.h>
 #include <ampscope/tools/output.h>
 
 #include <algorithm>
@@ -67,6 +68,7 @@ Document document_of(const DeviceCheck& check, const std::string& command) {
         document.add(Paragraph{"No CUDA device took part. On a machine that has one, tools/check --device builds for "
                                "it, runs this and writes its report into reports/."});
     if (check.options.quick) document.add(Paragraph{"With --quick: samples, not all inputs."});
+    if (!check.finished) document.add(Paragraph{"Not finished; the same command with --resume goes on."});
     std::vector<std::string_view> parts;
     for (const CheckRow& r : check.rows)
         if (parts.empty() || parts.back() != r.part) parts.push_back(r.part);
@@ -110,10 +112,30 @@ std::string check_json(const DeviceCheck& check, const std::string& command) {
                       {"version", AMPSCOPE_VERSION},
                       {"device", device},
                       {"quick", check.options.quick},
+                      {"steps", check.options.steps},
+                      {"finished", check.finished},
                       {"cases", sum(check, &CheckRow::cases)},
                       {"mismatches", sum(check, &CheckRow::mismatches)},
                       {"rows", rows},
                       {"speed", speeds}});
+}
+
+std::vector<CheckRow> agreeing_rows(const std::filesystem::path& file, const CheckOptions& options) {
+    std::vector<CheckRow> rows;
+    if (!std::filesystem::exists(file)) return rows;
+    const auto json = read_json_object(file);
+    return taken(file, "no report of amp-crosscheck run", [&] {
+        if (json.at("device").at("name") != options.device.name || json.at("quick") != options.quick ||
+            json.at("steps") != options.steps || json.at("version") != AMPSCOPE_VERSION)
+            return rows;
+        for (const auto& row : json.at("rows"))
+            if (row.at("mismatches") == 0)
+                rows.push_back({.part = row.at("part"),
+                                .name = row.at("name"),
+                                .cases = row.at("cases"),
+                                .note = row.value("note", "")});
+        return rows;
+    });
 }
 
 } // namespace amp::crosscheck_tool

@@ -49,7 +49,20 @@ float any_code(const FormatSpec& f, std::uint32_t word, bool finite) {
     return !finite || std::isfinite(x) ? x : 1.0F;
 }
 
-float one(DotInputs kind, const FormatSpec& f, const std::array<std::uint32_t, 4>& w) {
+float zero(std::uint32_t word) { return word % 2 == 0 ? 0.0F : -0.0F; }
+
+float power_of_two(int exponent, std::uint32_t word) { return std::ldexp(word % 2 == 0 ? 1.0F : -1.0F, exponent); }
+
+/// Of eight numbers the first leads: two such have a product in the last place of a sum near zero, or below the
+/// format's range if that ends before. Of the others a quarter is not zero, and their products are far below.
+float tiny(const FormatSpec& f, std::size_t place, const std::array<std::uint32_t, 4>& w) {
+    const bool wide = f.exponent_bits == 8;
+    const int bottom = std::max(f.min_subnormal_exponent(), -82), lead = std::max(bottom, wide ? -75 : -13);
+    if (place % 8 == 0) return w[3] % 4 == 0 ? zero(w[2]) : power_of_two(lead + static_cast<int>(w[3] / 4 % 2), w[2]);
+    return w[3] % 4 == 0 ? power_of_two(bottom + static_cast<int>(w[3] / 4 % 6), w[2]) : zero(w[2]);
+}
+
+float one(DotInputs kind, const FormatSpec& f, std::size_t place, const std::array<std::uint32_t, 4>& w) {
     const double ordinary = normal(w[0], w[1]);
     const Policy saturate{.overflow = Overflow::saturate_all};
     switch (kind) {
@@ -64,6 +77,9 @@ float one(DotInputs kind, const FormatSpec& f, const std::array<std::uint32_t, 4
         if (w[3] % 16 == 1 && f.has_infinity())
             return decode(f, f.infinity_code() | (w[2] % 2 == 0 ? f.sign_mask() : 0));
         return w[3] % 16 == 2 ? 0.0F : quantize(f, ordinary, saturate);
+    case DotInputs::signed_zeros: return w[3] % 8 == 0 ? power_of_two(0, w[2]) : zero(w[2]);
+    case DotInputs::tiny: return tiny(f, place, w);
+    case DotInputs::unrounded: return quantize(f == format("tf32") ? format("fp32") : f, ordinary, saturate);
     }
     return 0;
 }
@@ -74,9 +90,22 @@ std::vector<float> dot_inputs(DotInputs kind, const FormatSpec& f, std::uint32_t
     const RandomKey key{.seed = seed, .stream = static_cast<std::uint32_t>(kind), .step = second ? 1U : 0U};
     std::vector<float> x(n);
     for (std::size_t i = 0; i < n; ++i) {
-        x[i] = one(kind, f, key.words(i));
+        x[i] = one(kind, f, i, key.words(i));
         const bool repeats = kind == DotInputs::cancelling && i % 2 == 1 && key.words(i)[3] % 4 != 0;
         if (repeats) x[i] = second ? x[i - 1] : -x[i - 1];
+    }
+    return x;
+}
+
+std::vector<float> sums_so_far(DotInputs kind, const FormatSpec& f, std::uint32_t seed, std::size_t n) {
+    if (kind == DotInputs::random_bits) kind = DotInputs::normal;
+    if (kind != DotInputs::tiny) return dot_inputs(kind, f, seed, n);
+    const RandomKey key{.seed = seed, .stream = static_cast<std::uint32_t>(kind), .step = 2};
+    std::vector<float> x(n);
+    for (std::size_t i = 0; i < n; ++i) {
+        const auto w = key.words(i);
+        const int exponent = f.min_subnormal_exponent() + static_cast<int>(w[1] % 40);
+        x[i] = w[3] % 2 == 0 ? zero(w[2]) : power_of_two(exponent, w[2]);
     }
     return x;
 }

@@ -10,14 +10,32 @@
 
 namespace amp::crosscheck_tool {
 
-enum class DotInputs : std::uint8_t { normal, uniform, random_bits, cancelling, subnormal, zeros, specials };
-inline constexpr std::array<std::string_view, 7> dot_inputs_names = {
-    "normal", "uniform", "random bits", "cancelling", "subnormal", "half zeros", "NaN and infinities"};
+enum class DotInputs : std::uint8_t {
+    normal,
+    uniform,
+    random_bits,
+    cancelling,
+    subnormal,
+    zeros,
+    specials,
+    signed_zeros,
+    tiny,
+    unrounded
+};
+inline constexpr std::array<std::string_view, 10> dot_inputs_names = {
+    "normal",       "uniform", "random bits",     "cancelling", "subnormal", "half zeros", "NaN and infinities",
+    "signed zeros", "tiny",    "FP32 not rounded"};
 
 /// n values of the format, which depend only on kind, seed and position. Cancelling: in `second` operands every other
-/// number equals the one before it, in first operands it is its negative, so that products cancel in pairs.
+/// number equals the one before it, in first operands it is its negative, so that products cancel in pairs. Signed
+/// zeros: few numbers but +0 and -0, so that sums are zeros of either sign. Tiny: products about the last place of a
+/// sum near zero, and far below it, where it matters what exponent hardware gives to a zero. FP32 not rounded: for
+/// TF32, whose operands are FP32 numbers of which hardware reads a part; other formats have normal numbers.
 std::vector<float> dot_inputs(DotInputs kind, const FormatSpec& format, std::uint32_t seed, std::size_t n,
                               bool second = false);
+
+/// The n sums so far, of the format that is added in, that go with such operands.
+std::vector<float> sums_so_far(DotInputs kind, const FormatSpec& format, std::uint32_t seed, std::size_t n);
 
 /// A published test vector for tensor cores: sparse operands and the sum so far.
 struct DotVector {

@@ -34,7 +34,8 @@ constexpr const char* run_examples = R"(Examples:
   amp-crosscheck run                                         all of it, on the first device
   amp-crosscheck run --device host --quick                   what devices run, on the processor
   amp-crosscheck run --device host:90 --quick                and the layouts around Hopper's matrix instructions
-  amp-crosscheck run --only accumulators --record vectors    tensor cores, and recordings of them)";
+  amp-crosscheck run --only accumulators --record vectors    tensor cores, and recordings of them
+  timeout 10m amp-crosscheck run --resume                    as much as ten minutes allow, and the rest another day)";
 
 constexpr const char* vector_examples = R"(Examples:
   amp-crosscheck vectors hopper-wgmma-fp8 H100_e5m2.npz --a e5m2 --b e5m2 --output d_fp32
@@ -55,6 +56,7 @@ struct Options {
     bool json = false;
     std::string device;
     std::filesystem::path output = "reports";
+    bool resume = false;
     CheckOptions check;
 };
 
@@ -141,22 +143,29 @@ int run(Options options, const std::string& command) {
     std::ranges::replace_if(
         file, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '-');
     std::filesystem::create_directories(options.output);
-    const AtomicFile probe(options.output / (file + ".json")); // fails now, not at the end
+    const auto path = [&](const char* ending) { return options.output / (file + ending); };
+    const AtomicFile probe(path(".json")); // fails now, not at the end
+    const std::vector<CheckRow> earlier =
+        options.resume ? agreeing_rows(path(".json"), options.check) : std::vector<CheckRow>{};
+    const auto write = [&](const DeviceCheck& check) { // after each row: a run that is stopped loses one
+        write_text_file(path(".json"), check_json(check, command));
+        write_text_file(path(".md"), markdown_of(document_of(check, command)));
+    };
     DeviceCheck result;
     {
         const Progress progress;
-        std::int64_t rows = 0;
-        result = check_device(options.check, [&](const CheckRow& r) {
-            progress.show(fmt::format("{} rows done, {}: {}", ++rows, r.part, r.name).substr(0, 79));
+        result = check_device(options.check, earlier, [&](const DeviceCheck& check) {
+            write(check);
+            const CheckRow& last = check.rows.back();
+            progress.show(fmt::format("{} rows done, {}: {}", check.rows.size(), last.part, last.name).substr(0, 79));
         });
     }
-    write_text_file(options.output / (file + ".json"), check_json(result, command));
-    const Document document = document_of(result, command);
-    write_text_file(options.output / (file + ".md"), markdown_of(document));
+    write(result);
     if (options.json) print_text(check_json(result, command));
     else
-        print_text(fmt::format("{}{} and .json written\n", terminal_of(document, wants_color(stdout)),
-                               printable((options.output / (file + ".md")).string())));
+        print_text(fmt::format("{}{} and .json written\n",
+                               terminal_of(document_of(result, command), wants_color(stdout)),
+                               printable(path(".md").string())));
     return result.agrees() ? 0 : 3;
 }
 
@@ -176,6 +185,8 @@ void add_run(CommandLine& app, Options& options) {
         ->transform(whole_number(1, 1'000'000'000));
     r.add_option("--record", options.check.record,
                  "Record the results of tensor cores in this folder, as files for `vectors`");
+    r.add_flag("--resume", options.resume,
+               "Take rows without mismatches from the report of an earlier run, which may have been stopped");
     r.add_option("--output", options.output, "Folder of the report")->capture_default_str();
     r.add_flag("--json", options.json, "JSON instead of text");
 }

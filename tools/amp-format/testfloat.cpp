@@ -182,7 +182,7 @@ class Evaluator {
         const int shift = function_.from.shift;
         const std::uint32_t low = word & ((1u << shift) - 1);
         if (low == 0) return word >> shift;
-        const Unpacked x = unpack(fp32_format, word);
+        const Unpacked x = unpack(fp32_format(), word);
         if (!x.is_nan())
             fail("has an operand that is no " + std::string(function_.from.format.name) +
                  " number: its last bits are set");

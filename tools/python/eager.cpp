@@ -33,7 +33,7 @@ std::map<std::string, std::string> formats_of(const Precision& p) {
 std::vector<std::string> optimizer_keys(const Precision& p) {
     std::vector<std::string> keys;
     for (const auto& [key, f] : {std::pair("master", p.master), {"m", p.m}, {"v", p.v}})
-        if (f != fp32_format) keys.push_back(fmt::format("{}={}", key, f.name));
+        if (f != fp32_format()) keys.push_back(fmt::format("{}={}", key, f.name));
     for (const auto& [key, f] :
          {std::pair("master", p.scaled_state.weight), {"m", p.scaled_state.m}, {"v", p.scaled_state.v}})
         if (f) keys.push_back(fmt::format("{}={}:tensor", key, f->name));
@@ -66,7 +66,7 @@ std::string operands_of(const EagerOp& op, bool backward) {
         if (const auto* const product = std::get_if<op::Matmul>(&i.op); product != nullptr) {
             const auto read = [&](TensorId id) {
                 const FormatSpec& as = product->arithmetic.operands;
-                return std::string(as == fp32_format ? op.program()[id].format.name : as.name);
+                return std::string(as == fp32_format() ? op.program()[id].format.name : as.name);
             };
             const std::string text = read(product->a) + " x " + read(product->b);
             if (std::ranges::find(all, text) == all.end()) all.push_back(text);

@@ -46,12 +46,11 @@ std::uint32_t in_register(const Accumulator& acc, const Number& sum) {
 std::uint32_t step(const Accumulator& acc, const std::vector<Term>& products, std::uint32_t c) {
     std::vector<Term> terms = products;
     terms.push_back(term(acc.result(), acc.result(), c));
-    bool infinite[2] = {false, false}, all_negative = true;
+    bool infinite[2] = {false, false};
     int largest = Accumulator::no_zero_exponent;
     for (const Term& t : terms) {
         if (t.kind == Class::nan) return acc.result().magnitude_mask();
         if (t.kind == Class::infinity) infinite[t.negative ? 1 : 0] = true;
-        all_negative = all_negative && t.negative;
         largest = std::max(largest, t.kind == Class::zero ? acc.zero_exponent : t.exponent);
     }
     if (infinite[0] && infinite[1]) return acc.result().magnitude_mask();
@@ -59,9 +58,9 @@ std::uint32_t step(const Accumulator& acc, const std::vector<Term>& products, st
     const int unit = largest - acc.fraction_bits;
     Natural sums[2];
     for (const Term& t : terms) sums[t.negative ? 1 : 0] += t.n.shifted(t.unit - unit);
-    Number sum = difference(sums[0], sums[1], unit);
-    if (sum.kind == Class::zero) sum.negative = acc.keeps_negative_zero && all_negative;
-    return in_register(acc, sum);
+    const Number sum = difference(sums[0], sums[1], unit);
+    const std::uint32_t code = in_register(acc, sum);
+    return code == acc.result().sign_mask() ? 0 : code; // no sum is -0
 }
 
 /// The exact sum of a group without scales as one term, aligned by the exponent 0 even if it is zero.

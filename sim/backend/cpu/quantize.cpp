@@ -78,7 +78,10 @@ std::vector<BlockScale> chosen_scales(const Cpu& cpu, const Quantize& op, std::s
     BlockScaling slabs = s; // which hold the groups of MS-EDEN whole
     if (s.rule == ScaleRule::ms_eden && s.stands()) slabs.rows *= s.blocks_in(EdenSums::group);
     const StepContext& c = cpu.context;
-    if (s.rows == 0) return block_scales(s, in, rows.count, rows.columns, amax, upper); // no slab has whole blocks
+    const RandomKey key{.seed = c.seed, .stream = op.stream, .step = c.step};
+    const std::uint64_t first_block = c.part() << 40;
+    if (s.rows == 0) // no slab has whole blocks
+        return block_scales(s, in, rows.count, rows.columns, amax, upper, key, first_block);
     for_slabs(cpu, slabs, rows, [&](std::int64_t first, std::int64_t count) {
         const auto at = static_cast<std::size_t>(first), n = static_cast<std::size_t>(count),
                    columns = static_cast<std::size_t>(rows.columns);
@@ -86,8 +89,7 @@ std::vector<BlockScale> chosen_scales(const Cpu& cpu, const Quantize& op, std::s
                    blocks = static_cast<std::size_t>(s.grid(count, rows.columns).count());
         const std::vector<BlockScale> part =
             block_scales(s, in.subspan(at * columns, n * columns), count, rows.columns, amax.subspan(block, blocks),
-                         s.upper.lines() && !s.stands() ? upper.subspan(at, n) : upper,
-                         {.seed = c.seed, .stream = op.stream, .step = c.step}, (c.part() << 40) + block);
+                         s.upper.lines() && !s.stands() ? upper.subspan(at, n) : upper, key, first_block + block);
         std::ranges::copy(part, scales.begin() + static_cast<std::ptrdiff_t>(block));
     });
     return scales;

@@ -109,7 +109,7 @@ std::vector<std::byte> pack_message(const MessageFormat& f, std::span<float> num
     if (numbers.empty()) return {};
     Parts parts;
     kernels::cast_message(f.blocks, numbers.data(), std::ssize(numbers), parts);
-    if (has_upper_scales(f.blocks.rule)) writer.put(fp32_format, parts.upper_scales);
+    if (has_upper_scales(f.blocks.rule)) writer.put(fp32_format(), parts.upper_scales);
     writer.put(f.blocks.scale_format(), parts.scales);
     writer.put(f.blocks.element, parts.elements);
     return writer.finish();
@@ -123,7 +123,7 @@ std::size_t unpack_message(const MessageFormat& f, std::span<const std::byte> me
     }
     if (numbers.empty()) return 0;
     float upper = 1;
-    if (has_upper_scales(f.blocks.rule)) reader.get(fp32_format, {&upper, 1});
+    if (has_upper_scales(f.blocks.rule)) reader.get(fp32_format(), {&upper, 1});
     const BlockGrid grid = f.blocks.grid(1, std::ssize(numbers));
     std::vector<float> scales(static_cast<std::size_t>(grid.across));
     reader.get(f.blocks.scale_format(), scales);

@@ -1,11 +1,11 @@
 #include <ampscope/sim/backend/cuda/conversion.h>
 
+#include <ampscope/formats/bits.h>
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/backend/cuda/launch.cuh>
 #include <ampscope/sim/backend/cuda/native.cuh>
 
 #include <algorithm>
-#include <bit>
 
 namespace amp {
 
@@ -41,7 +41,7 @@ constexpr NativeConversion conversions[] = {
     {"cvt.rp.f16.f32", "fp16", with(nosat, Rounding::up), 80},
     {"cvt.rn.bf16.f32", "bf16", nosat, 80},
     {"cvt.rz.bf16.f32", "bf16", with(nosat, Rounding::toward_zero), 80},
-    {"cvt.rna.tf32.f32", "tf32", with(nosat, Rounding::nearest_away), 80},
+    {"cvt.rna.tf32.f32", "tf32", with(nosat, Rounding::nearest_away), 80, true, true},
     {"cvt.rn.satfinite.e4m3.f32", "e4m3", satfinite, 89},
     {"cvt.rn.satfinite.e5m2.f32", "e5m2", satfinite, 89},
     {"e4m3 without saturation", "e4m3", nosat, 89},
@@ -96,7 +96,7 @@ MagnitudeHistogram count_magnitudes(const CudaDevice& device, std::span<const fl
         const Unpacked u = unpack(x[i]);
         std::int64_t at = u.kind == Kind::zero ? zeros : u.kind == Kind::nan ? nans : infinities;
         if (u.kind == Kind::finite) {
-            const int shift = std::countl_zero(u.significand);
+            const int shift = leading_zeros(u.significand);
             // The leading one itself is not part of the mantissa.
             at = first_row + (u.exponent + 63 - shift - lowest) * mantissa_classes +
                  mantissa_class(u.significand << shift << 1);
@@ -107,8 +107,8 @@ MagnitudeHistogram count_magnitudes(const CudaDevice& device, std::span<const fl
     MagnitudeHistogram histogram{.zero = found[zeros], .nan = found[nans], .inf = found[infinities]};
     for (std::int64_t r = 0; r < rows; ++r) {
         MantissaRow row{};
-        const auto begin = found.begin() + first_row + r * mantissa_classes;
-        std::copy_n(begin, mantissa_classes, row.begin());
+        const auto first = static_cast<std::size_t>(first_row + r * mantissa_classes);
+        for (std::size_t i = 0; i < row.size(); ++i) row[i] = found[first + i];
         if (row != MantissaRow{}) histogram.rows[static_cast<int>(r + lowest)] = row;
     }
     return histogram;

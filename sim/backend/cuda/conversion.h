@@ -32,6 +32,8 @@ struct NativeConversion {
     Policy policy; ///< encode() gives the same codes under it
     int capability;
     bool negative = true; ///< whether negative numbers have a defined result
+    /// NaNs merely lose the bits that the format lacks: one whose payload lies below becomes an infinity (an H200).
+    bool cuts_nans = false;
 };
 std::span<const NativeConversion> native_conversions();
 

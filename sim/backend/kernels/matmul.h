@@ -57,12 +57,12 @@ inline std::int64_t scaled_block(const op::Matmul& op) {
 /// The format of the scales, if those of both operands have the same, or else FP32.
 inline FormatSpec scales_of_product(const op::Matmul& op) {
     const FormatSpec a = op.a_scale.scaling.scale_format(), b = op.b_scale.scaling.scale_format();
-    return a == b ? a : fp32_format;
+    return a == b ? a : fp32_format();
 }
 
 /// The format in which the product reads an operand that is stored in format `stored`.
 inline FormatSpec multiplied(const op::Matmul& op, const FormatSpec& stored) {
-    return op.arithmetic.operands == fp32_format ? stored : op.arithmetic.operands;
+    return op.arithmetic.operands == fp32_format() ? stored : op.arithmetic.operands;
 }
 
 } // namespace amp::kernels

@@ -1,11 +1,11 @@
 // The scales of casts: those of blocks, and those of delayed scaling.
 #pragma once
 
+#include <ampscope/formats/bits.h>
 #include <ampscope/formats/block.h>
 #include <ampscope/sim/backend/kernels/kernel.h>
 #include <ampscope/sim/program/ops/quantize.h>
 
-#include <bit>
 #include <cmath>
 
 namespace amp::kernels {
@@ -131,7 +131,7 @@ struct Rotation {
 
     /// What number i of a group has in number j of its transform.
     [[nodiscard]] AMPSCOPE_INLINE double at(std::int64_t i, std::int64_t j) const {
-        const auto negative = static_cast<unsigned>(std::popcount(static_cast<std::uint64_t>(i & j))) + (signs >> i);
+        const auto negative = static_cast<unsigned>(count_of_ones(static_cast<std::uint64_t>(i & j))) + (signs >> i);
         return (negative & 1) != 0 ? -factor : factor;
     }
     /// The factor of a transform of numbers in that format.

@@ -24,6 +24,11 @@ AMPSCOPE_INLINE float scaled_value(const FormatSpec& f, float x, const BlockScal
     return named(quantize(f, x * scale.encode, {.overflow = overflow}) * scale.decode);
 }
 
+/// to[i] = from[i], in a loop: nvcc drops std::copy_n from device code without a word (bits.h says why).
+constexpr void copy(const float* from, std::size_t n, float* to) {
+    for (std::size_t i = 0; i < n; ++i) to[i] = from[i];
+}
+
 /// One block of one parameter, beginning at element `begin`.
 template <class Arithmetic>
 struct BlockState {
@@ -75,7 +80,7 @@ constexpr void add_compensated(const BlockState<Arithmetic>& b, const float* cha
     typename Arithmetic::Block before, kept;
     b.arithmetic.add(lost, lost, change, b.count); // 1. what is to be added, plus what was lost before
     b.round(f, lost);
-    std::copy_n(w, b.count, before);
+    copy(w, b.count, before);
     b.arithmetic.add(w, w, lost, b.count); // 2. add as much of it as fits
     b.round(f, w);
     b.arithmetic.subtract(kept, before, w, b.count); // 3. keep the rest
@@ -117,17 +122,17 @@ template <class Arithmetic>
 constexpr void sgd(const BlockState<Arithmetic>& b) {
     const OptimizerOptions& o = b.options;
     const bool fused = is_fused_sgd(o.order);
-    const FormatSpec f = fused ? fp32_format : b.state.weight_format;
-    const FormatSpec m_format = fused ? fp32_format : b.state.m_format;
+    const FormatSpec f = fused ? fp32_format() : b.state.weight_format;
+    const FormatSpec m_format = fused ? fp32_format() : b.state.m_format;
     typename Arithmetic::Block g, change;
-    std::copy_n(b.gradient(), b.count, g);
+    copy(b.gradient(), b.count, g);
     if (o.weight_decay != 0) {
         b.add_scaled(f, g, g, b.weight(), o.weight_decay);
     }
     if (o.momentum != 0) {
         float* const m = b.m();
         if (b.step.t == 1) {
-            std::copy_n(g, b.count, m);
+            copy(g, b.count, m);
         } else {
             b.multiply(m_format, m, o.momentum);
             b.add_scaled(m_format, m, m, g, 1 - o.dampening);
@@ -136,7 +141,7 @@ constexpr void sgd(const BlockState<Arithmetic>& b) {
         if (o.nesterov) {
             b.add_scaled(f, g, g, m, o.momentum);
         } else {
-            std::copy_n(m, b.count, g);
+            copy(m, b.count, g);
         }
         b.round(b.state.m_format, m);
     }
@@ -154,7 +159,7 @@ constexpr void torch_adam(const BlockState<Arithmetic>& b, const Factors& factor
     const OptimizerOptions& o = b.options;
     float *const m = b.m(), *const v = b.v();
     typename Arithmetic::Block g, denominator, change;
-    std::copy_n(b.gradient(), b.count, g);
+    copy(b.gradient(), b.count, g);
     if (o.weight_decay != 0 && o.kind == OptimizerKind::adamw) {
         b.multiply(b.state.weight_format, b.weight(), 1 - b.step.learning_rate * o.weight_decay);
     } else if (o.weight_decay != 0) {
@@ -234,10 +239,10 @@ constexpr UpdateCounts update_block(const OptimizerOptions& options, const Updat
                                     std::size_t n) {
     const BlockState<Arithmetic> b{options, step, state, arithmetic, begin, n};
     typename Arithmetic::Block before, kept;
-    std::copy_n(b.weight(), n, before);
+    copy(b.weight(), n, before);
     const bool kahan = state.rounding == UpdateRounding::kahan;
     float* const compensation = kahan ? state.compensation.data() + begin : nullptr;
-    if (kahan) std::copy_n(compensation, n, kept);
+    if (kahan) copy(compensation, n, kept);
     switch (options.kind) {
     case OptimizerKind::sgd: sgd(b); break;
     case OptimizerKind::adam:

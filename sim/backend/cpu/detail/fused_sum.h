@@ -226,14 +226,14 @@ struct FusedKernel {
                 sum[j] += static_cast<std::int32_t>(a[l] * (b[l * columns + j] * scale[j]));
     }
 
-    /// Converts sums from units of 2^(exponent - fraction_bits) to results.
+    /// Converts sums from units of 2^(exponent - fraction_bits) to results; + 0 makes +0 of -0.
     template <class Total>
     AMPSCOPE_KERNEL void finish(const FusedConstants& k, const Total* total, const int* exponent, float* c) {
         if (k.fp16 || std::is_same_v<Real, double>) {
             for (int j = 0; j < columns; ++j) {
                 const double value = total[j] * power<double>(exponent[j] - k.fraction_bits);
                 const float rounded = k.fp16 ? round_fp16(value) : cut_off(value, k.kept);
-                c[j] = __builtin_fabsf(c[j]) < __builtin_inff() ? rounded : c[j];
+                c[j] = __builtin_fabsf(c[j]) < __builtin_inff() ? rounded + 0.0F : c[j];
             }
             return;
         }
@@ -245,7 +245,7 @@ struct FusedKernel {
             const float value = truncated(nearest, beyond, k.kept) * unit;
             const float alone = truncated(c[j], false, k.kept);
             const float result = exponent[j] < least ? alone : value;
-            c[j] = __builtin_fabsf(c[j]) < __builtin_inff() ? result : c[j];
+            c[j] = __builtin_fabsf(c[j]) < __builtin_inff() ? result + 0.0F : c[j];
         }
     }
 };

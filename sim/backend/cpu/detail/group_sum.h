@@ -55,7 +55,7 @@ struct GroupKernel {
             // 3. Normalised and rounded once.
             for (int j = 0; j < columns; ++j) {
                 const double value = total[j] * power<double>(largest[j] - k.fraction_bits);
-                c[j] = __builtin_fabsf(c[j]) < __builtin_inff() ? cut_off(value, k.kept) : c[j];
+                c[j] = __builtin_fabsf(c[j]) < __builtin_inff() ? cut_off(value, k.kept) + 0.0F : c[j]; // no -0
             }
         }
     }

@@ -14,7 +14,7 @@ namespace amp {
 /// With `casts`, they are the elements of `blocks` in one row, and before them stand the upper scale, if there is one,
 /// in FP32, and the scale of each block. A message takes Payload::bytes().
 struct MessageFormat {
-    FormatSpec format = fp32_format;
+    FormatSpec format = fp32_format();
     bool casts = false;
     BlockScaling blocks{};
 };
