@@ -49,11 +49,10 @@ enum class Evidence : std::uint8_t {
     definition, ///< the row is defined arithmetic; there is no hardware to compare it with
     recorded,   ///< its results equal outputs recorded on that hardware
     stated,     ///< a publication states it; it was not compared with recordings here
-    inferred,   ///< it follows from recordings of related hardware
 };
 
-inline constexpr std::array<std::string_view, 4> evidence_names = {"definition", "recorded on hardware",
-                                                                   "stated by a source", "inferred"};
+inline constexpr std::array<std::string_view, 3> evidence_names = {"definition", "recorded on hardware",
+                                                                   "stated by a source"};
 
 constexpr std::string_view name_of(Evidence evidence) { return evidence_names[static_cast<std::size_t>(evidence)]; }
 

@@ -65,6 +65,10 @@ inline constexpr std::string_view fp8_note =
 // B200: 5,000 products of each format and accumulator, through wmma and, in FP8, mma.sync.
 inline constexpr std::string_view b200_note = "outputs of a B200 that MATLAB-tensor-core published";
 
+// Rows of Hopper were compared with an H200, whose sums are in tests/data/hardware: ten million of each instruction,
+// about half a million of them near zero, where it matters what exponent zeros have.
+inline constexpr std::string_view h200_note = "ten million sums on an H200";
+
 /// A row of hardware whose steps are not fused.
 constexpr HardwareRow in_steps(std::string_view name, std::string_view operands, int products, int fraction_bits,
                                Evidence evidence, Accumulation method, std::string_view note) {
@@ -99,18 +103,18 @@ inline constexpr std::array hardware_rows = {
     HardwareRow{"ada-tf32", "tf32", 4, 24, Evidence::recorded},
     HardwareRow{"ada-e4m3", "e4m3", 16, 13, Evidence::recorded, "recorded", "e8m13", false, fp8_note},
     HardwareRow{"ada-e5m2", "e5m2", 16, 13, Evidence::recorded, "recorded", "e8m13", false, fp8_note},
-    HardwareRow{"hopper-fp16", "fp16", 16, 25, Evidence::recorded, "recorded"},
-    HardwareRow{"hopper-bf16", "bf16", 16, 25, Evidence::recorded},
+    HardwareRow{"hopper-fp16", "fp16", 16, 25, Evidence::recorded, "recorded", "fp32", false, h200_note},
+    HardwareRow{"hopper-bf16", "bf16", 16, 25, Evidence::recorded, "", "fp32", false, h200_note},
     HardwareRow{"hopper-tf32", "tf32", 8, 25, Evidence::recorded, "", "fp32", false,
-                "recordings have four products: that a step takes eight is stated"},
-    HardwareRow{"hopper-wgmma-fp16", "fp16", 16, 25, Evidence::stated, "stated"},
-    HardwareRow{"hopper-wgmma-bf16", "bf16", 16, 25, Evidence::stated},
-    HardwareRow{"hopper-wgmma-tf32", "tf32", 8, 25, Evidence::stated},
-    HardwareRow{"hopper-wgmma-fp8", "e4m3 e5m2", 32, 13, Evidence::recorded, "stated", "e8m13", false,
-                "recordings begin at zero: that the sum so far is cut off alike is stated; zero terms as in Ada's FP8"},
-    HardwareRow{"hopper-mma-fp8", "e4m3 e5m2", 16, 25, Evidence::inferred, "recorded", "fp32", true,
-                "mma.sync converts to FP16, multiplies twice and adds: 24 to 26 bits fit the recordings; inferred for "
-                "the FP32 accumulator from those of a B200"},
+                "ten million sums on an H200; FP32 operands are cut off, not rounded"},
+    HardwareRow{"hopper-wgmma-fp16", "fp16", 16, 25, Evidence::recorded, "recorded", "fp32", false, h200_note},
+    HardwareRow{"hopper-wgmma-bf16", "bf16", 16, 25, Evidence::recorded, "", "fp32", false, h200_note},
+    HardwareRow{"hopper-wgmma-tf32", "tf32", 8, 25, Evidence::recorded, "", "fp32", false,
+                "ten million sums on an H200; FP32 operands are cut off, not rounded"},
+    HardwareRow{"hopper-wgmma-fp8", "e4m3 e5m2", 32, 13, Evidence::recorded, "recorded", "e8m13", false,
+                "forty million sums on an H200; zero terms have no exponent that could be seen"},
+    HardwareRow{"hopper-mma-fp8", "e4m3 e5m2", 16, 25, Evidence::recorded, "recorded", "fp32", true,
+                "mma.sync converts to FP16, multiplies twice and adds; forty million sums on an H200"},
     HardwareRow{"blackwell-fp16", "fp16", 16, 25, Evidence::recorded, "recorded", "fp32", false, b200_note},
     HardwareRow{"blackwell-bf16", "bf16", 16, 25, Evidence::recorded, "", "fp32", false, b200_note},
     HardwareRow{"blackwell-tf32", "tf32", 8, 25, Evidence::recorded, "", "fp32", false,
@@ -206,8 +210,8 @@ constexpr Accumulator hardware_accumulator(const HardwareRow& row, bool acc16) {
                                                         : Evidence::stated,
                   .note = row.note};
     // Khattak and Mikaitis found these exponents for 23, 24 and 25 bits. MMA-Sim (arXiv:2511.10909, as of 2026) states
-    // the same for FP32 sums and one less for FP16 sums; only ties broken by bits below 2^-44 would show the
-    // difference. For 13 bits see fp8_note.
+    // the same for FP32 sums and one less for FP16 sums, which ties broken by bits below 2^-44 refute on an H200. For
+    // 13 bits see fp8_note.
     if (fused && row.fraction_bits >= 23) a.zero_exponent = (acc16 ? 4 : -108) - row.fraction_bits;
     // Where groups are summed, MMA-Sim gives a zero the least exponent of FP32; a group that adds up to zero has its
     // scales' exponent.

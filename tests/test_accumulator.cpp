@@ -284,8 +284,7 @@ TEST_CASE("names") {
         else CHECK(accumulator(narrow).result() == format("fp16"));
     }
     CHECK(accumulator("hopper-wgmma-fp8").evidence == Evidence::recorded);
-    CHECK(accumulator("hopper-wgmma-fp8-acc16").evidence == Evidence::stated);
-    CHECK(accumulator("hopper-mma-fp8").evidence == Evidence::inferred);
+    CHECK(accumulator("turing-fp16-acc16").evidence == Evidence::stated);
     CHECK(accumulator("hopper-mma-fp8-acc16").evidence == Evidence::recorded);
     CHECK(accumulator("blackwell-mma-fp8").evidence == Evidence::recorded);
     CHECK(accumulator("blackwell-fp8").evidence == Evidence::stated);

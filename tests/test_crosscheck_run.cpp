@@ -108,21 +108,6 @@ TEST_CASE("products of a training run on tensor cores") {
     CHECK(native == 2 * 3 * 5);
 }
 
-TEST_CASE("recordings of our own" * doctest::test_suite("recordings_of_our_own")) {
-    const fs::path folder = AMPSCOPE_TEST_DATA "/hardware";
-    int files = 0;
-    if (fs::exists(folder))
-        for (const auto& file : fs::directory_iterator(folder)) {
-            if (file.path().extension() != ".safetensors") continue;
-            const std::vector<std::string> words = words_of(file.path().filename().string());
-            const Outcome same =
-                vectors(fmt::format("{} {} --a {} --b {}", words[0], file.path().string(), words[1], words[2]));
-            CHECK_MESSAGE(same.code == 0, same.out, same.err);
-            ++files;
-        }
-    if (files == 0) skip("tests/data/hardware has no recordings yet (tools/check --device makes them, with a GPU)");
-}
-
 TEST_CASE("run: what cannot be had") {
     const Scratch scratch;
     const std::string output = " --output " + (scratch / "reports").string();

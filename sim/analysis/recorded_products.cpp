@@ -90,17 +90,24 @@ bool same(const FormatSpec& result, float got, float want) {
 
 void compare(RecordedComparison& r, const Words& a, const Words& b, const Words& c, const Words& d) {
     const auto k = static_cast<std::size_t>(r.k);
+    r.nearby = nearby_sums(r.accumulator);
     std::mutex mutex;
     for_each_chunk(r.cases, 256, 0, [&](std::uint64_t begin, std::uint64_t end) {
         std::vector<RecordedMismatch> found;
+        std::vector<std::uint64_t> refuted(r.nearby.size());
         for (std::size_t i = begin; i < end; ++i) {
             const float addend = quantize(r.accumulator.total(), c.values[i]);
-            const float got = dot(r.accumulator, r.a, r.b, std::span(a.values).subspan(i * k, k),
-                                  std::span(b.values).subspan(i * k, k), addend);
-            if (!same(r.accumulator.total(), got, d.values[i]))
+            const auto sum = [&](const Accumulator& acc) {
+                return dot(acc, r.a, r.b, std::span(a.values).subspan(i * k, k), std::span(b.values).subspan(i * k, k),
+                           addend);
+            };
+            const auto gives = [&](float got) { return same(r.accumulator.total(), got, d.values[i]); };
+            if (const float got = sum(r.accumulator); !gives(got))
                 found.push_back({i, std::bit_cast<std::uint32_t>(got), std::bit_cast<std::uint32_t>(d.values[i])});
+            for (std::size_t n = 0; n < refuted.size(); ++n) refuted[n] += gives(sum(r.nearby[n].accumulator)) ? 0 : 1;
         }
         const std::lock_guard lock(mutex);
+        for (std::size_t n = 0; n < refuted.size(); ++n) r.nearby[n].refuted += refuted[n];
         r.mismatches += found.size();
         r.first.insert(r.first.end(), found.begin(), found.end());
         std::ranges::sort(r.first, {}, &RecordedMismatch::index);
@@ -109,6 +116,41 @@ void compare(RecordedComparison& r, const Words& a, const Words& b, const Words&
 }
 
 } // namespace
+
+std::vector<NearbySum> nearby_sums(const Accumulator& acc) {
+    std::vector<NearbySum> all;
+    if (acc.method != Accumulation::fused || acc.scales.sums_groups) return all;
+    const auto add = [&](std::string_view difference, const auto& change) {
+        all.push_back({difference, acc});
+        change(all.back().accumulator);
+    };
+    add("a bit less", [](Accumulator& a) { --a.fraction_bits; });
+    add("a bit more", [](Accumulator& a) { ++a.fraction_bits; });
+    add("half the products", [](Accumulator& a) { a.products /= 2; });
+    if (acc.products <= 32) add("twice the products", [](Accumulator& a) { a.products *= 2; });
+    if (acc.zero_exponent == Accumulator::no_zero_exponent) {
+        add("zeros with an exponent", [](Accumulator& a) {
+            a.zero_exponent = (a.sum.exponent_bits == 5 ? 4 : -108) - a.fraction_bits; // as rows of more bits have it
+        });
+    } else {
+        add("zeros a binade lower", [](Accumulator& a) { --a.zero_exponent; });
+        add("zeros a binade higher", [](Accumulator& a) { ++a.zero_exponent; });
+        add("zeros without an exponent", [](Accumulator& a) { a.zero_exponent = Accumulator::no_zero_exponent; });
+    }
+    add("the other rounding", [](Accumulator& a) {
+        a.rounding = a.rounding == Rounding::nearest_even ? Rounding::toward_zero : Rounding::nearest_even;
+    });
+    return all;
+}
+
+std::string told_apart(const std::vector<NearbySum>& nearby) {
+    std::vector<std::string_view> from, not_from;
+    for (const NearbySum& n : nearby) (n.refuted > 0 ? from : not_from).push_back(n.difference);
+    std::string text;
+    if (!from.empty()) text = fmt::format("tells it from {}", fmt::join(from, ", "));
+    if (!not_from.empty()) text += fmt::format("{}not from {}", text.empty() ? "" : "; ", fmt::join(not_from, ", "));
+    return text;
+}
 
 void check(const RecordedQuestion& question) {
     const Accumulator acc = accumulator(question.accumulator);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace amp {
@@ -23,6 +24,20 @@ struct RecordedMismatch {
     std::uint32_t got = 0, want = 0; ///< FP32 bits computed and recorded
 };
 
+/// A fused sum that differs from a row of the table in one thing.
+struct NearbySum {
+    std::string_view difference; ///< "a bit less"
+    Accumulator accumulator;
+    std::uint64_t refuted = 0; ///< recorded sums that it does not give
+};
+
+/// What a recording should tell a row from: fewer and more bits and products, other exponents of zeros, the other
+/// rounding. Empty for sums whose steps are not fused or that add up groups first.
+std::vector<NearbySum> nearby_sums(const Accumulator& acc);
+
+/// "tells it from a bit less, a bit more; not from zeros a binade lower"; empty where there are none.
+std::string told_apart(const std::vector<NearbySum>& nearby);
+
 /// The result for one output array of a file.
 struct RecordedComparison {
     Accumulator accumulator{};
@@ -30,6 +45,7 @@ struct RecordedComparison {
     std::string output;
     std::uint64_t k = 0, cases = 0, mismatches = 0;
     std::vector<RecordedMismatch> first{}; ///< at most 3
+    std::vector<NearbySum> nearby{};
 };
 
 /// Throws std::invalid_argument if the accumulator or a format is unknown, or if they do not go together.

@@ -1,5 +1,6 @@
 // Tensor cores against their rows of formats/accumulator.h, dot product by dot product; and recordings of them.
 #include <ampscope/formats/dot.h>
+#include <ampscope/sim/analysis/recorded_products.h>
 #include <ampscope/sim/backend/cuda/tensor_core.h>
 #include <ampscope/sim/base/parallel.h>
 #include <ampscope/sim/io/write.h>
@@ -36,9 +37,26 @@ std::vector<float> ask(const CudaDevice& device, const TensorCoreInstruction& i,
     return out.read();
 }
 
+/// How many of some sums of q the device has that sums nearby do not give.
+void refute(const TensorCoreInstruction& i, const Question& q, const std::vector<float>& got,
+            std::vector<NearbySum>& nearby) {
+    constexpr std::int64_t some = 64;
+    const auto k = static_cast<std::size_t>(q.k);
+    for_each_chunk(nearby.size(), 1, 0, [&](std::uint64_t at, std::uint64_t) {
+        for (std::int64_t line = 0; line < std::min(some, q.m); ++line)
+            for (std::int64_t column = 0; column < std::min(some, q.n); ++column) {
+                const auto sum = static_cast<std::size_t>(line * q.n + column);
+                const float d =
+                    dot(nearby[at].accumulator, i.a, i.b, std::span(q.a).subspan(static_cast<std::size_t>(line) * k, k),
+                        std::span(q.b).subspan(static_cast<std::size_t>(column) * k, k), q.c[sum]);
+                nearby[at].refuted += std::bit_cast<std::uint32_t>(d) != std::bit_cast<std::uint32_t>(got[sum]) ? 1 : 0;
+            }
+    });
+}
+
 /// Compares every sum with the model's.
-void compare(const CudaDevice& device, const TensorCoreInstruction& i, const Question& q, CheckRow& row) {
-    const std::vector<float> got = ask(device, i, q);
+std::vector<float> compare(const CudaDevice& device, const TensorCoreInstruction& i, const Question& q, CheckRow& row) {
+    std::vector<float> got = ask(device, i, q);
     const Accumulator acc =
         accumulator(q.promote_every == 0 ? i.accumulator : fmt::format("{}-promote{}", i.accumulator, q.promote_every));
     std::vector<float> want(got.size());
@@ -54,6 +72,7 @@ void compare(const CudaDevice& device, const TensorCoreInstruction& i, const Que
     for (std::size_t at = 0; at < got.size(); ++at)
         row.expect(std::bit_cast<std::uint32_t>(got[at]), std::bit_cast<std::uint32_t>(want[at]),
                    [&] { return fmt::format("{}, k {}, sum {}", q.name, q.k, at); });
+    return got;
 }
 
 Question random_question(const TensorCoreInstruction& i, DotInputs kind, std::int64_t batch, std::int64_t m,
@@ -123,9 +142,13 @@ void check_accumulators(CheckRows& rows) {
             if (!o.record.empty()) record(o, i);
             compare_vectors(o.device, i, row);
             const std::int64_t step = i.k();
+            std::vector<NearbySum> nearby = nearby_sums(accumulator(i.accumulator));
             for (std::size_t kind = 0; kind < dot_inputs_names.size(); ++kind)
-                for (const std::int64_t k : {step, 2 * step - 3}) // a step; two of them, the second padded with zeros
-                    compare(o.device, i, random_question(i, static_cast<DotInputs>(kind), 1, side, side / 2, k), row);
+                for (const std::int64_t k : {step, 2 * step - 3}) { // a step; two, the second padded with zeros
+                    const Question q = random_question(i, static_cast<DotInputs>(kind), 1, side, side / 2, k);
+                    refute(i, q, compare(o.device, i, q, row), nearby);
+                }
+            row.note += ", " + told_apart(nearby);
             for (const DotInputs kind : {DotInputs::normal, DotInputs::uniform, DotInputs::cancelling})
                 for (const std::int64_t k : chains) {
                     Question q = random_question(i, kind, 1, 24, 24, k);

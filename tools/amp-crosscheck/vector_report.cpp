@@ -50,6 +50,8 @@ Document document_of(const std::vector<VectorFile>& files) {
             if (r.mismatches > 0) row.back().tone = Tone::bad;
             table.rows.push_back(std::move(row));
             for (const RecordedMismatch& m : r.first) first.items.push_back(mismatch_text(f, m));
+            if (const std::string text = told_apart(r.nearby); r.mismatches == 0 && !text.empty())
+                first.items.push_back(fmt::format("{}: agrees, and {}", f.file.filename().string(), text));
         }
     Document document{.title = {}, .subtitle = {}, .blocks = {std::move(table)}};
     if (!first.items.empty()) document.add(std::move(first));
@@ -63,6 +65,9 @@ std::string vectors_json(const std::vector<VectorFile>& files) {
             auto first = nlohmann::ordered_json::array();
             for (const RecordedMismatch& m : r.first)
                 first.push_back({{"case", m.index}, {"got", word(m.got)}, {"recorded", word(m.want)}});
+            auto nearby = nlohmann::ordered_json::array();
+            for (const NearbySum& n : r.nearby)
+                nearby.push_back({{"difference", n.difference}, {"refuted", n.refuted}});
             json.push_back({{"file", f.file.string()},
                             {"accumulator", r.accumulator.name},
                             {"evidence", name_of(r.accumulator.evidence)},
@@ -72,7 +77,8 @@ std::string vectors_json(const std::vector<VectorFile>& files) {
                             {"k", r.k},
                             {"cases", r.cases},
                             {"mismatches", r.mismatches},
-                            {"first", first}});
+                            {"first", first},
+                            {"nearby", nearby}});
         }
     return json_text({{"schema_version", 1}, {"vectors", json}}, 2);
 }
