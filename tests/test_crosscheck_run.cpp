@@ -108,6 +108,44 @@ TEST_CASE("products of a training run on tensor cores") {
     CHECK(native == 2 * 3 * 5);
 }
 
+TEST_CASE("run --resume takes rows that agreed, and compares the others") {
+    const Scratch scratch;
+    const fs::path folder = scratch / "reports", file = folder / "crosscheck-host.json";
+    const auto run = [&](const std::string& more) {
+        return run_command(fmt::format("{} run --device host --quick --only ops --json --output {} {}", AMP_CROSSCHECK,
+                                       folder.string(), more));
+    };
+    REQUIRE(run("").code == 0);
+    const auto edit = [&](const auto& change) {
+        Json json = Json::parse(read_file(file));
+        change(json);
+        write_file(file, json.dump());
+    };
+    const std::string resume = "--resume " + folder.string();
+    const auto first_cases = [&](const Outcome& outcome) {
+        REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+        return Json::parse(outcome.out)["rows"][0]["cases"].get<int>();
+    };
+    const int cases = first_cases(run(resume));
+    edit([](Json& json) { json["rows"][0]["cases"] = 7; }); // shows which are taken
+    CHECK(first_cases(run(resume)) == 7);
+    CHECK(first_cases(run(resume + "," + (scratch / "none").string())) == 7);
+    CHECK(first_cases(run("")) == cases);
+    edit([](Json& json) {
+        for (Json& row : json["rows"]) row["mismatches"] = 1;
+    });
+    CHECK(first_cases(run(resume)) == cases);
+    edit([](Json& json) {
+        json["rows"][0]["cases"] = 7;
+        json["quick"] = false;
+    });
+    CHECK(first_cases(run(resume)) == cases);
+    write_file(file, R"({"device": 1})");
+    const Outcome wrong = run(resume);
+    CHECK(wrong.code == 1);
+    CHECK_MESSAGE(contains(wrong.err, "crosscheck-host.json: no report of amp-crosscheck run"), wrong.err);
+}
+
 TEST_CASE("run: what cannot be had") {
     const Scratch scratch;
     const std::string output = " --output " + (scratch / "reports").string();

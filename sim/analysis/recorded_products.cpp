@@ -143,13 +143,11 @@ std::vector<NearbySum> nearby_sums(const Accumulator& acc) {
     return all;
 }
 
-std::string told_apart(const std::vector<NearbySum>& nearby) {
-    std::vector<std::string_view> from, not_from;
-    for (const NearbySum& n : nearby) (n.refuted > 0 ? from : not_from).push_back(n.difference);
-    std::string text;
-    if (!from.empty()) text = fmt::format("tells it from {}", fmt::join(from, ", "));
-    if (!not_from.empty()) text += fmt::format("{}not from {}", text.empty() ? "" : "; ", fmt::join(not_from, ", "));
-    return text;
+std::string differences(const std::vector<NearbySum>& nearby, bool refuted) {
+    std::vector<std::string_view> some;
+    for (const NearbySum& n : nearby)
+        if ((n.refuted > 0) == refuted) some.push_back(n.difference);
+    return fmt::format("{}", fmt::join(some, ", "));
 }
 
 void check(const RecordedQuestion& question) {

@@ -35,8 +35,8 @@ struct NearbySum {
 /// rounding. Empty for sums whose steps are not fused or that add up groups first.
 std::vector<NearbySum> nearby_sums(const Accumulator& acc);
 
-/// "tells it from a bit less, a bit more; not from zeros a binade lower"; empty where there are none.
-std::string told_apart(const std::vector<NearbySum>& nearby);
+/// The differences of sums that are refuted, or of those that are not: "a bit less, a bit more".
+std::string differences(const std::vector<NearbySum>& nearby, bool refuted);
 
 /// The result for one output array of a file.
 struct RecordedComparison {

@@ -148,7 +148,8 @@ void check_accumulators(CheckRows& rows) {
                     const Question q = random_question(i, static_cast<DotInputs>(kind), 1, side, side / 2, k);
                     refute(i, q, compare(o.device, i, q, row), nearby);
                 }
-            row.note += ", " + told_apart(nearby);
+            const std::string left = differences(nearby, false);
+            row.note += left.empty() ? ", nothing nearby fits" : ", not told from " + left;
             for (const DotInputs kind : {DotInputs::normal, DotInputs::uniform, DotInputs::cancelling})
                 for (const std::int64_t k : chains) {
                     Question q = random_question(i, kind, 1, 24, 24, k);

@@ -68,7 +68,7 @@ Document document_of(const DeviceCheck& check, const std::string& command) {
         document.add(Paragraph{"No CUDA device took part. On a machine that has one, tools/check --device builds for "
                                "it, runs this and writes its report into reports/."});
     if (check.options.quick) document.add(Paragraph{"With --quick: samples, not all inputs."});
-    if (!check.finished) document.add(Paragraph{"Not finished; the same command with --resume goes on."});
+    if (!check.finished) document.add(Paragraph{"Not finished; --resume with this report's folder goes on."});
     std::vector<std::string_view> parts;
     for (const CheckRow& r : check.rows)
         if (parts.empty() || parts.back() != r.part) parts.push_back(r.part);

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <unistd.h>
 
 namespace {
@@ -35,7 +36,7 @@ constexpr const char* run_examples = R"(Examples:
   amp-crosscheck run --device host --quick                   what devices run, on the processor
   amp-crosscheck run --device host:90 --quick                and the layouts around Hopper's matrix instructions
   amp-crosscheck run --only accumulators --record vectors    tensor cores, and recordings of them
-  timeout 10m amp-crosscheck run --resume                    as much as ten minutes allow, and the rest another day)";
+  timeout 10m amp-crosscheck run --resume reports            as much as ten minutes allow, and the rest another day)";
 
 constexpr const char* vector_examples = R"(Examples:
   amp-crosscheck vectors hopper-wgmma-fp8 H100_e5m2.npz --a e5m2 --b e5m2 --output d_fp32
@@ -56,7 +57,7 @@ struct Options {
     bool json = false;
     std::string device;
     std::filesystem::path output = "reports";
-    bool resume = false;
+    std::vector<std::filesystem::path> earlier; ///< folders of reports to go on from
     CheckOptions check;
 };
 
@@ -145,8 +146,9 @@ int run(Options options, const std::string& command) {
     std::filesystem::create_directories(options.output);
     const auto path = [&](const char* ending) { return options.output / (file + ending); };
     const AtomicFile probe(path(".json")); // fails now, not at the end
-    const std::vector<CheckRow> earlier =
-        options.resume ? agreeing_rows(path(".json"), options.check) : std::vector<CheckRow>{};
+    std::vector<CheckRow> earlier;
+    for (const std::filesystem::path& folder : options.earlier)
+        std::ranges::move(agreeing_rows(folder / (file + ".json"), options.check), std::back_inserter(earlier));
     const auto write = [&](const DeviceCheck& check) { // after each row: a run that is stopped loses one
         write_text_file(path(".json"), check_json(check, command));
         write_text_file(path(".md"), markdown_of(document_of(check, command)));
@@ -185,8 +187,12 @@ void add_run(CommandLine& app, Options& options) {
         ->transform(whole_number(1, 1'000'000'000));
     r.add_option("--record", options.check.record,
                  "Record the results of tensor cores in this folder, as files for `vectors`");
-    r.add_flag("--resume", options.resume,
-               "Take rows without mismatches from the report of an earlier run, which may have been stopped");
+    r.add_option("--resume", options.earlier,
+                 "Take rows without mismatches from the reports of earlier runs in these folders; a run may have been "
+                 "stopped")
+        ->option_text("FOLDER,...")
+        ->delimiter(',')
+        ->allow_extra_args(false);
     r.add_option("--output", options.output, "Folder of the report")->capture_default_str();
     r.add_flag("--json", options.json, "JSON instead of text");
 }

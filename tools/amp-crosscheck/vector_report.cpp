@@ -50,8 +50,11 @@ Document document_of(const std::vector<VectorFile>& files) {
             if (r.mismatches > 0) row.back().tone = Tone::bad;
             table.rows.push_back(std::move(row));
             for (const RecordedMismatch& m : r.first) first.items.push_back(mismatch_text(f, m));
-            if (const std::string text = told_apart(r.nearby); r.mismatches == 0 && !text.empty())
-                first.items.push_back(fmt::format("{}: agrees, and {}", f.file.filename().string(), text));
+            if (r.mismatches > 0 || r.nearby.empty()) continue;
+            const std::string refuted = differences(r.nearby, true), left = differences(r.nearby, false);
+            first.items.push_back(fmt::format("{}: sums with {} are refuted{}{}", f.file.filename().string(),
+                                              refuted.empty() ? "no difference" : refuted,
+                                              left.empty() ? "" : ", not those with ", left));
         }
     Document document{.title = {}, .subtitle = {}, .blocks = {std::move(table)}};
     if (!first.items.empty()) document.add(std::move(first));
