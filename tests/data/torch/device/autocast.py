@@ -1,0 +1,80 @@
+"""Dtypes of results under torch.autocast, by real calls, in the lines of ../autocast_calls.txt; and casts of weights."""
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .records import attempt, normal, rounded
+
+FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+class Casts(TorchDispatchMode):
+    """Counts the casts of tensors of one shape."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.shape, self.dtypes = tuple(shape), []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if func.overloadpacket is torch.ops.aten._to_copy and tuple(args[0].shape) == self.shape:
+            self.dtypes.append(str(result.dtype).removeprefix("torch."))
+        return result
+
+
+def _cached(recorder, device, dtype, cached):
+    """Three uses of a weight in a region: its casts, and the gradient, a sum of three contributions."""
+    x = [rounded(normal(100 + i, 8, 32), "fp32").to(device) for i in range(3)]
+    weight = torch.nn.Parameter(rounded(normal(103, 32, 16), "fp32").to(device))
+    with Casts(weight.shape) as forward, torch.autocast(device, dtype, cache_enabled=cached):
+        y = [a @ weight for a in x]
+    with Casts(weight.shape) as backward:
+        sum(a.float().sum() * (i + 1) / 3 for i, a in enumerate(y)).backward()
+    return {"forward": forward.dtypes, "backward": backward.dtypes, "output": str(y[0].dtype),
+            "gradient": recorder.keep(weight.grad)}
+
+
+def _changed(device, dtype, cached):
+    """Whether a product in the region sees the change of a weight after the first one."""
+    x, weight = torch.ones(4, 4, device=device), torch.nn.Parameter(torch.ones(4, 4, device=device))
+    with torch.autocast(device, dtype, cache_enabled=cached):
+        before = x @ weight
+        with torch.no_grad():
+            weight.mul_(2)
+        after = x @ weight
+    with torch.autocast(device, dtype, cache_enabled=cached):
+        next_region = x @ weight
+    return {"sums": [float(y[0, 0]) for y in (before, after, next_region)]}
+
+
+def _without_gradient_first(device, dtype, cached):
+    """Whether a weight that was first cast under no_grad gets a gradient."""
+    x, weight = torch.ones(4, 4, device=device), torch.nn.Parameter(torch.ones(4, 4, device=device))
+    with torch.autocast(device, dtype, cache_enabled=cached):
+        with torch.no_grad():
+            x @ weight
+        y = x @ weight
+    if y.requires_grad:
+        y.float().sum().backward()
+    return {"requires_grad": y.requires_grad, "gradient": None if weight.grad is None else str(weight.grad.dtype)}
+
+
+def record(recorder, device):
+    for name, dtype in FORMATS.items():
+        for cached in (True, False):
+            recorder.case(lambda: _cached(recorder, device, dtype, cached), what="casts", format=name, cached=cached)
+            recorder.case(lambda: _changed(device, dtype, cached), what="changed", format=name, cached=cached)
+            recorder.case(lambda: _without_gradient_first(device, dtype, cached), what="no_grad first", format=name,
+                          cached=cached)
+    import autocast_calls
+    recorder.facts["lines"] = lines = {}
+    for name, dtype in FORMATS.items():
+        torch.set_autocast_dtype(device, dtype)
+        lines[name] = []
+        for op in sorted(autocast_calls.CALLS):
+            said, error = attempt(lambda: autocast_calls.line(device, op, real=True))
+            lines[name].append(said or f"{device} {op} {error}")
+            if device == "cuda":
+                _, error = attempt(torch.cuda.synchronize)
+                if error:  # nothing works any more in this process
+                    recorder.facts["broken"] = f"{op}: {error}"
+                    return

@@ -1,0 +1,108 @@
+"""Products of FP16, BF16 and FP32 (TF32) matrices, in the layouts and with the settings that PyTorch has."""
+import contextlib
+
+import torch
+import torch.nn.functional as F
+
+from .records import DTYPES, normal, rounded, setting
+
+SUMS = (16, 32, 64, 256, 1024, 4096, 16384)
+# What PyTorch is allowed to reduce in FP16 or BF16: a flag, or (that, whether K may be split).
+REDUCTIONS = {"default": None, "on": True, "off": False, "off, no split": (False, False)}
+LARGE_ROWS, LARGE_COLUMNS = [0, 1, 517, 2047], 64
+
+
+def inputs(m, n, k, dtype, spread=0):
+    """a of M x K, b of N x K, a bias of N numbers. Both have their numbers along K beside each other."""
+    seed = 1000 + k + 20 * spread
+    return (rounded(normal(seed, m, k, spread=spread), dtype), rounded(normal(seed + 1, n, k, spread=spread), dtype),
+            rounded(normal(seed + 2, n), dtype))
+
+
+def _turned(x):
+    """The same matrix with the other order in memory."""
+    return x.t().contiguous().t()
+
+
+OPS = {  # layouts as BLAS calls them for row-major matrices: b of "nt" lies as a weight of a linear layer does
+    "nt": lambda a, b, bias: a @ b.t(),
+    "nn": lambda a, b, bias: a @ _turned(b).t(),
+    "tn": lambda a, b, bias: _turned(a) @ _turned(b).t(),
+    "linear": lambda a, b, bias: F.linear(a, b),
+    "linear, bias": lambda a, b, bias: F.linear(a, b, bias),
+    "bmm": lambda a, b, bias: torch.bmm(a[None], b.t()[None])[0],
+    "nt to fp32": lambda a, b, bias: torch.mm(a, b.t(), out_dtype=torch.float32),
+    "nn to fp32": lambda a, b, bias: torch.mm(a, _turned(b).t(), out_dtype=torch.float32),
+    "tn to fp32": lambda a, b, bias: torch.mm(_turned(a), _turned(b).t(), out_dtype=torch.float32),
+}
+
+
+@contextlib.contextmanager
+def set_to(dtype, reduction):
+    """PyTorch's settings: the precision of FP32 products, or what may be reduced in low precision."""
+    if dtype == "fp32":
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision(reduction)
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+        return
+    value = REDUCTIONS[reduction]
+    name = f"allow_{dtype}_reduced_precision_reduction"
+    with contextlib.nullcontext() if value is None else setting(torch.backends.cuda.matmul, name, value):
+        yield
+
+
+def _products(recorder, device, dtype, settings, ops, size, sums, *, spread=0, library=None, **kept):
+    m, n = size
+    for k in sums:
+        a, b, bias = (x.to(device) for x in inputs(m, n, k, dtype, spread))
+        base = {}
+        for reduction in settings:
+            for op in ops:
+                def call():
+                    with set_to(dtype, reduction):
+                        out = OPS[op](a, b, bias)
+                    return out
+
+                def said():
+                    out = call()
+                    return {"out": recorder.keep(out, base=base.get(out.dtype), **kept)}
+
+                asked = {"op": op, "dtype": dtype, "m": m, "n": n, "k": k, "setting": reduction}
+                if spread:
+                    asked["spread"] = spread
+                if library:
+                    asked["library"] = library
+                result = recorder.case(said, kernels=reduction in ("default", "high", "highest"), **asked)
+                if result and "bias" not in op:
+                    base.setdefault(DTYPES[result["out"]["type"]], result["out"])
+
+
+def record(recorder, device):
+    for dtype in ("fp16", "bf16", "fp32"):
+        settings = ("high", "highest") if dtype == "fp32" else tuple(REDUCTIONS)
+        ops = [op for op in OPS if dtype != "fp32" or "to fp32" not in op]
+        wide = "nt" if dtype == "fp32" else "nt to fp32"
+        narrow = list(dict.fromkeys(["nt", wide]))
+        _products(recorder, device, dtype, settings, ops, (64, 64), SUMS)
+        # Wide numbers tell how many bits a sum keeps, and whether it is one chain.
+        _products(recorder, device, dtype, settings[:1], narrow, (64, 64), (16, 64, 256), spread=16)
+        for size in ((128, 128), (256, 256), (16, 512)):
+            _products(recorder, device, dtype, settings[:2], narrow, size, SUMS, rows=2)
+        if device == "cuda":
+            _products(recorder, device, dtype, settings[:1], narrow, (2048, 2048), (1024, 4096), rows=LARGE_ROWS,
+                      columns=LARGE_COLUMNS)
+            _other_library(recorder, device, dtype, settings, narrow)
+
+
+def _other_library(recorder, device, dtype, settings, ops):
+    before = torch.backends.cuda.preferred_blas_library()
+    try:
+        torch.backends.cuda.preferred_blas_library("cublaslt")
+        _products(recorder, device, dtype, settings[:1], ops, (64, 64), SUMS, library="cublaslt")
+    except Exception as error:
+        recorder.facts["cublaslt_error"] = str(error)[:200]
+    finally:
+        torch.backends.cuda.preferred_blas_library(before)
