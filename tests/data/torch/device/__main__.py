@@ -23,7 +23,7 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import torch
 
-from device.records import Recorder, TimeOver, recorded
+from device.records import Recorder, TimeOver, notes_of, recorded
 
 # Those that take longest come first; speed runs alone, after all others.
 ITEMS = ["scaler", "optimizers", "matmul", "trained", "autocast", "scaled_mm", "attention", "elementwise", "speed"]
@@ -37,7 +37,7 @@ def record(item, device, folder):
     signal.signal(signal.SIGTERM, stop)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    recorder = Recorder(device)
+    recorder = Recorder(device, folder)
     begin = time.monotonic()
     cut = None
     try:
@@ -48,16 +48,17 @@ def record(item, device, folder):
         traceback.print_exc()
         cut = f"{type(error).__name__}: {error}"
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    path = recorder.write(folder, item, time.monotonic() - begin, cut)
+    path = recorder.write(item, time.monotonic() - begin, cut)
     errors = sum("error" in case for case in recorder.cases)
     print(f"{item:12}{time.monotonic() - begin:7.1f} s {os.path.getsize(path):10,} bytes {len(recorder.cases):6} cases"
           f"{errors:5} errors" + (f"  CUT: {cut}" if cut else ""), flush=True)
 
 
 def run(items, device, folder, limit, jobs):
-    """Every item in a process forked from this one, which has imported torch but not touched the device."""
+    """Every item in a process forked from this one, which has imported torch but not touched the device. One that dies
+    begins again a few times if it left notes of where it was."""
     fork = multiprocessing.get_context("fork")
-    waiting, running = list(items), {}
+    waiting, running, stopped, deaths = list(items), {}, set(), dict.fromkeys(items, 0)
     while waiting or running:
         alone = "speed" in running or (waiting[:1] == ["speed"] and running)
         if waiting and len(running) < jobs and not alone:
@@ -71,12 +72,16 @@ def run(items, device, folder, limit, jobs):
             seconds = time.monotonic() - begin
             if not process.is_alive():
                 process.join()
+                del running[item]
                 if process.exitcode:
                     print(f"{item:12}{seconds:7.1f} s  DIED: exit status {process.exitcode}", flush=True)
-                del running[item]
+                    deaths[item] += 1
+                    if item not in stopped and deaths[item] < 6 and os.path.exists(notes_of(folder, item)):
+                        waiting.insert(0, item)
             elif seconds > limit + 10:
                 process.kill()
-            elif seconds > limit:
+            elif seconds > limit and item not in stopped:
+                stopped.add(item)
                 process.terminate()
 
 

@@ -1,8 +1,10 @@
 """Dtypes of results under torch.autocast, by real calls, in the lines of ../autocast_calls.txt; and casts of weights."""
+import os
+
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .records import attempt, normal, rounded
+from .records import attempt, normal, notes_of, rounded
 
 FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -65,16 +67,29 @@ def record(recorder, device):
             recorder.case(lambda: _changed(device, dtype, cached), what="changed", format=name, cached=cached)
             recorder.case(lambda: _without_gradient_first(device, dtype, cached), what="no_grad first", format=name,
                           cached=cached)
+    _lines(recorder, device)
+
+
+def _lines(recorder, device):
+    """The table of dtypes. An op that crashes the process, or after which the device does not work any more, is left
+    out when the item begins anew: notes say which ops were begun and what they gave."""
     import autocast_calls
-    recorder.facts["lines"] = lines = {}
-    for name, dtype in FORMATS.items():
-        torch.set_autocast_dtype(device, dtype)
-        lines[name] = []
-        for op in sorted(autocast_calls.CALLS):
-            said, error = attempt(lambda: autocast_calls.line(device, op, real=True))
-            lines[name].append(said or f"{device} {op} {error}")
-            if device == "cuda":
-                _, error = attempt(torch.cuda.synchronize)
-                if error:  # nothing works any more in this process
-                    recorder.facts["broken"] = f"{op}: {error}"
-                    return
+    path = notes_of(recorder.folder, "autocast")
+    done = [note.split("\t") for note in open(path).read().splitlines()] if os.path.exists(path) else []
+    done = {(name, op): line or f"{device} {op} died" for name, op, line in done}
+    with open(path, "a") as notes:
+        for name, dtype in FORMATS.items():
+            torch.set_autocast_dtype(device, dtype)
+            for op in sorted(autocast_calls.CALLS):
+                if (name, op) in done or (device == "cuda" and "cpu" in op):
+                    continue
+                notes.write(f"{name}\t{op}\t")
+                notes.flush()
+                line, error = attempt(lambda: autocast_calls.line(device, op, real=True))
+                done[name, op] = line or f"{device} {op} {error}"
+                if device == "cuda" and attempt(torch.cuda.synchronize)[1]:
+                    os._exit(1)
+                notes.write(done[name, op] + "\n")
+                notes.flush()
+    recorder.facts["lines"] = {name: [done[key] for key in sorted(done) if key[0] == name] for name in FORMATS}
+    os.remove(path)

@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from .records import DTYPES, normal, rounded, setting
 
 SUMS = (16, 32, 64, 256, 1024, 4096, 16384)
-# What PyTorch is allowed to reduce in FP16 or BF16: a flag, or (that, whether K may be split).
-REDUCTIONS = {"default": None, "on": True, "off": False, "off, no split": (False, False)}
+REDUCTION = "allow_{}_reduced_precision_reduction"  # a flag, or (that, whether K may be split)
+SETTINGS = {"default": None, "on": (REDUCTION, True), "off": (REDUCTION, False),
+            "off, no split": (REDUCTION, (False, False)), "fp16 sums": ("allow_fp16_accumulation", True)}
 LARGE_ROWS, LARGE_COLUMNS = [0, 1, 517, 2047], 64
 
 
@@ -38,19 +39,21 @@ OPS = {  # layouts as BLAS calls them for row-major matrices: b of "nt" lies as 
 
 
 @contextlib.contextmanager
-def set_to(dtype, reduction):
+def set_to(dtype, name):
     """PyTorch's settings: the precision of FP32 products, or what may be reduced in low precision."""
     if dtype == "fp32":
         before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision(reduction)
+        torch.set_float32_matmul_precision(name)
         try:
             yield
         finally:
             torch.set_float32_matmul_precision(before)
         return
-    value = REDUCTIONS[reduction]
-    name = f"allow_{dtype}_reduced_precision_reduction"
-    with contextlib.nullcontext() if value is None else setting(torch.backends.cuda.matmul, name, value):
+    if SETTINGS[name] is None:
+        yield
+        return
+    attribute, value = SETTINGS[name]
+    with setting(torch.backends.cuda.matmul, attribute.format(dtype), value):
         yield
 
 
@@ -59,10 +62,10 @@ def _products(recorder, device, dtype, settings, ops, size, sums, *, spread=0, l
     for k in sums:
         a, b, bias = (x.to(device) for x in inputs(m, n, k, dtype, spread))
         base = {}
-        for reduction in settings:
+        for name in settings:
             for op in ops:
                 def call():
-                    with set_to(dtype, reduction):
+                    with set_to(dtype, name):
                         out = OPS[op](a, b, bias)
                     return out
 
@@ -70,19 +73,20 @@ def _products(recorder, device, dtype, settings, ops, size, sums, *, spread=0, l
                     out = call()
                     return {"out": recorder.keep(out, base=base.get(out.dtype), **kept)}
 
-                asked = {"op": op, "dtype": dtype, "m": m, "n": n, "k": k, "setting": reduction}
+                asked = {"op": op, "dtype": dtype, "m": m, "n": n, "k": k, "setting": name}
                 if spread:
                     asked["spread"] = spread
                 if library:
                     asked["library"] = library
-                result = recorder.case(said, kernels=reduction in ("default", "high", "highest"), **asked)
+                named = dtype == "fp32" or name == "default" or op.startswith("nt")
+                result = recorder.case(said, kernels=named, **asked)
                 if result and "bias" not in op:
                     base.setdefault(DTYPES[result["out"]["type"]], result["out"])
 
 
 def record(recorder, device):
     for dtype in ("fp16", "bf16", "fp32"):
-        settings = ("high", "highest") if dtype == "fp32" else tuple(REDUCTIONS)
+        settings = {"fp16": [*SETTINGS], "bf16": [*SETTINGS][:-1], "fp32": ["high", "highest"]}[dtype]
         ops = [op for op in OPS if dtype != "fp32" or "to fp32" not in op]
         wide = "nt" if dtype == "fp32" else "nt to fp32"
         narrow = list(dict.fromkeys(["nt", wide]))

@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import torch
@@ -142,8 +143,9 @@ def _from_planes(planes):
 class Recorder:
     """Collects the cases of an item."""
 
-    def __init__(self, device):
-        self.device, self.cases, self.arrays, self.facts, self._kernels = device, [], {}, {}, device == "cuda"
+    def __init__(self, device, folder):
+        self.device, self.folder, self.cases, self.arrays, self.facts = device, folder, [], {}, {}
+        self._tracing = 15.0 if device == "cuda" else 0.0  # seconds that are left for names of kernels
 
     def keep(self, tensor, rows=None, columns=None, base=None):
         """What a case says of a tensor, whose bits are kept: all, or some rows (a list, or the first so many) and the
@@ -175,7 +177,7 @@ class Recorder:
         if self.device == "cuda" and error is None:
             _, error = attempt(torch.cuda.synchronize)
         self.cases.append(asked | ({"error": error} if error else result))
-        if kernels and not error and self._kernels:
+        if kernels and not error and self._tracing > 0:
             self.cases[-1]["kernels"] = self.kernels_of(call)
         return None if error else result
 
@@ -187,24 +189,28 @@ class Recorder:
             with profile(activities=[ProfilerActivity.CUDA]) as trace:
                 call()
                 torch.cuda.synchronize()
-            return [e.name for e in trace.events() if not e.name.startswith(("Memcpy", "Memset", "cuda", "cu"))]
+            return [e.name for e in trace.events()
+                    if str(e.device_type).endswith("CUDA") and not e.name.startswith(("Memcpy", "Memset"))]
 
+        begin = time.monotonic()
         found, error = attempt(traced)
+        self._tracing -= time.monotonic() - begin
         if error:
-            self._kernels = False
+            self._tracing = 0.0
             self.facts["profiler_error"] = error
             return []
         known = self.facts.setdefault("kernels", [])
         known.extend(name for name in dict.fromkeys(found) if name not in known)
         return [known.index(name) for name in found]
 
-    def write(self, folder, item, seconds, cut):
+    def write(self, item, seconds, cut):
         """Writes the file of an item under a temporary name, and renames it. Returns its path."""
-        facts = {"item": item, "versions": versions(self.device), "seconds": round(seconds, 2),
+        found, error = attempt(lambda: versions(self.device))
+        facts = {"item": item, "versions": found or error, "seconds": round(seconds, 2),
                  **({"cut": cut} if cut else {}), **self.facts}
         name = item + (".partial" if cut else "")
         text = json.dumps(facts)[:-1] + ', "cases": [\n' + ",\n".join(map(json.dumps, self.cases)) + "\n]}\n"
-        path = os.path.join(folder, name + (".npz" if self.arrays else ".json"))
+        path = os.path.join(self.folder, name + (".npz" if self.arrays else ".json"))
         with open(path + ".tmp", "wb") as file:
             if self.arrays:
                 np.savez_compressed(file, facts=np.frombuffer(text.encode(), np.uint8),
@@ -219,6 +225,11 @@ def recorded(folder, item):
     """The path of an item's file, or None."""
     paths = [os.path.join(folder, item + end) for end in (".npz", ".json")]
     return next((path for path in paths if os.path.exists(path)), None)
+
+
+def notes_of(folder, item):
+    """Where an item notes how far it is, so that it can go on after its process died."""
+    return os.path.join(folder, item + ".notes")
 
 
 class Recording:
