@@ -13,9 +13,9 @@ def inputs(shape, dtype):
     return [rounded(normal(5000 + shape[2] + i, *shape), dtype) for i in range(4)]
 
 
-def compute(shape, dtype, causal, device):
-    """By whichever implementation is allowed."""
-    q, k, v, gradient = (t.to(device) for t in inputs(shape, dtype))
+def compute(shape, dtype, causal, device, wide=False):
+    """By whichever implementation is allowed. With `wide` the same inputs are computed with in FP64."""
+    q, k, v, gradient = (t.to(device, torch.float64 if wide else None) for t in inputs(shape, dtype))
     leaves = {"dq": q, "dk": k, "dv": v}
     for leaf in leaves.values():
         leaf.requires_grad_()

@@ -1,4 +1,4 @@
-"""Dtypes of results under torch.autocast, by real calls, in the lines of ../autocast_calls.txt; and casts of weights."""
+"""Dtypes of results under torch.autocast, by real calls, in lines as in ../autocast_calls.txt; and casts of weights."""
 import os
 
 import torch

@@ -7,9 +7,9 @@ from .records import normal, rounded, whole
 SHAPES = ((64, 100), (8, 1000))
 OPS = {
     "softmax": lambda x, w, b, y: F.softmax(x, -1),
-    "softmax to fp32": lambda x, w, b, y: F.softmax(x, -1, dtype=torch.float32),
+    "softmax to fp32": lambda x, w, b, y: F.softmax(x, -1, dtype=torch.promote_types(x.dtype, torch.float32)),
     "log_softmax": lambda x, w, b, y: F.log_softmax(x, -1),
-    "log_softmax to fp32": lambda x, w, b, y: F.log_softmax(x, -1, dtype=torch.float32),
+    "log_softmax to fp32": lambda x, w, b, y: F.log_softmax(x, -1, dtype=torch.promote_types(x.dtype, torch.float32)),
     "layer_norm": lambda x, w, b, y: F.layer_norm(x, x.shape[-1:], w, b),
     "gelu": lambda x, w, b, y: F.gelu(x),
     "gelu_tanh": lambda x, w, b, y: F.gelu(x, approximate="tanh"),
@@ -32,20 +32,18 @@ def inputs(shape, dtype):
             rounded(normal(seed + 2, columns), dtype), torch.from_numpy(whole(seed + 3, columns, rows)))
 
 
-def gradient_of(out):
-    """Of an output: numbers by rule; 1 of a loss."""
-    dtype = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}[out.dtype]
-    return torch.ones_like(out) if out.dim() == 0 else rounded(normal(4500, *out.shape), dtype).to(out.device)
-
-
-def compute(op, shape, dtype, device):
-    """The output of an op, and the gradients of x, weight and bias, if they have one."""
+def compute(op, shape, dtype, device, wide=False):
+    """The output of an op, and the gradients of x, weight and bias, if they have one. The gradient of the output
+    follows a rule; that of a loss is 1. With `wide` the same inputs are computed with in FP64."""
     x, w, b, y = (t.to(device) for t in inputs(shape, dtype))
     leaves = {"dx": x, "dw": w, "db": b}
+    if wide:
+        leaves = {name: leaf.double() for name, leaf in leaves.items()}
     for leaf in leaves.values():
         leaf.requires_grad_()
-    out = OPS[op](x, w, b, y)
-    out.backward(gradient_of(out))
+    out = OPS[op](*leaves.values(), y)
+    gradient = rounded(normal(4500, *out.shape), "fp32" if "to fp32" in op else dtype)
+    out.backward(torch.ones_like(out) if out.dim() == 0 else gradient.to(out))
     return {"out": out} | {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
 
 

@@ -15,7 +15,7 @@ PRECISIONS = ("fp32", "tf32", "amp-fp16", "amp-bf16")
 NETWORKS = {  # network, data, optimizer
     "gpt": (lambda p, x, y: training.gpt(p, x, y, width=64, heads=4), lambda: training.modular(13),
             lambda p: torch.optim.AdamW(p, lr=3e-3)),
-    "cnn": (training.cnn, training.digits, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
+    "cnn": (training.cnn, training.digits, lambda p: torch.optim.SGD(p, lr=0.03, momentum=0.9)),
 }
 BATCH = 32
 
