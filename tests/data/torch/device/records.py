@@ -41,7 +41,7 @@ def normal(seed, *shape, spread=0):
     parts = words(2 * seed, 2 * count).view("<u2").reshape(count, 8).astype(np.int64).sum(1)
     x = (parts - 4 * 65535) / (65536 * np.sqrt(8 / 12))
     if spread:
-        x = np.ldexp(x, -(words(2 * seed + 1, count) >> np.uint64(40)).astype(np.int64) % (spread + 1))
+        x = np.ldexp(x, -((words(2 * seed + 1, count) >> np.uint64(40)) % np.uint64(spread + 1)).astype(np.int64))
     return x.astype(np.float32).reshape(shape)
 
 
