@@ -1,5 +1,4 @@
-"""tests/data/torch/device and device_findings.py, whose device is here one of our own accumulators: the findings name it.
-"""
+"""tests/data/torch/device and device_findings.py: where the device is one of our own accumulators, they name it."""
 import pathlib
 import subprocess
 import sys
@@ -16,6 +15,7 @@ sys.path.insert(0, str(SCRIPTS))
 import device_findings  # noqa: E402
 from device import matmul, records, scaled_mm  # noqa: E402
 from device.records import NAMES, Recorder, Recording  # noqa: E402
+from device.steps import fused  # noqa: E402
 
 
 def written(recorder, item):
@@ -60,6 +60,17 @@ def test_inputs_cut_to_tf32(tmp_path, monkeypatch):
     lines = found(Recorder("cpu", tmp_path), tmp_path, monkeypatch, "fp32", "high",
                   {"nt": product("hopper-wgmma-tf32")}, 256)
     assert lines == ["fp32 32x48 K = 256: fp32 = cut to TF32, hopper-wgmma-tf32 (all): nt, high"]
+
+
+@pytest.mark.parametrize("name, products, fraction, row", [
+    ("fp16", 16, 25, "hopper-wgmma-fp16"), ("fp16", 8, 24, "ampere-fp16"), ("fp16", 4, 23, "volta-fp16"),
+    ("bf16", 16, 25, "hopper-wgmma-bf16"), ("tf32", 8, 25, "hopper-wgmma-tf32"), ("tf32", 4, 24, "ampere-tf32"),
+    ("e4m3", 32, 13, "hopper-wgmma-fp8"), ("e5m2", 16, 13, "ada-e5m2")])
+@pytest.mark.parametrize("spread", [0, 16])
+def test_steps_of_any_number_of_products(name, products, fraction, row, spread):
+    x, y = (ampscope.quantize(records.normal(seed, 9, 200, spread=spread), name) for seed in (7, 8))
+    ours = ampscope.matmul(x, y.T, row, a_format=name)
+    assert np.array_equal(fused(x, y, (name, name), products, fraction), ours)
 
 
 def test_where_none_does_the_distance_is_said(tmp_path, monkeypatch):

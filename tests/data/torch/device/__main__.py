@@ -90,7 +90,7 @@ def main():
     parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
     parser.add_argument("--out", required=True, metavar="FOLDER")
     parser.add_argument("--only", default=",".join(ITEMS), metavar="ITEM,...", help=", ".join(ITEMS))
-    parser.add_argument("--limit", type=float, default=60, help="seconds for an item (60)")
+    parser.add_argument("--limit", type=float, default=90, help="seconds for an item (90)")
     parser.add_argument("--jobs", type=int, default=4, help="items at a time (4)")
     arguments = parser.parse_args()
     asked = arguments.only.split(",")

@@ -11,9 +11,10 @@ import numpy as np
 
 from .distances import described
 from .records import bits, digest, rounded, values_of
+from .steps import fused, kinds
 
 ROWS = {
-    "fp16": ["hopper-wgmma-fp16", "ampere-fp16", "volta-fp16", "fp32", "exact", "hopper-wgmma-fp16-acc16",
+    "fp16": ["hopper-wgmma-fp16", "ampere-fp16", "hopper-wgmma-fp16-acc16", "fp32", "exact", "volta-fp16",
              "ampere-fp16-acc16", "pairwise", "kahan"],
     "bf16": ["hopper-wgmma-bf16", "ampere-bf16", "fp32", "exact", "pairwise", "kahan"],
     "fp32": ["fp32", "exact", "pairwise", "kahan"],
@@ -95,6 +96,10 @@ def candidates(kind, k, out):
                 name = f"{row}, {way}, added {order}" + ("" if stored == "fp32" else f", stored as {stored}")
                 yield Candidate(name, lambda sums, row=row, parts=parts, numbers=numbers, stored=stored:
                                 total(sums, row, parts, numbers, stored))
+    if kind != "fp32" and k <= 4096:
+        for products, fraction in kinds(kind):
+            yield Candidate(f"steps of {products} products, {fraction} bits",
+                            lambda sums, p=products, f=fraction: fused(sums.a, sums.b, sums.formats, p, f))
 
 
 def finished(x, out, rows=None, columns=None):

@@ -145,7 +145,7 @@ class Recorder:
 
     def __init__(self, device, folder):
         self.device, self.folder, self.cases, self.arrays, self.facts = device, folder, [], {}, {}
-        self._tracing = 15.0 if device == "cuda" else 0.0  # seconds that are left for names of kernels
+        self._tracing = 10.0 if device == "cuda" else 0.0  # seconds that are left for names of kernels
 
     def keep(self, tensor, rows=None, columns=None, base=None):
         """What a case says of a tensor, whose bits are kept: all, or some rows (a list, or the first so many) and the

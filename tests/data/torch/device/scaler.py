@@ -1,4 +1,6 @@
 """torch.amp.GradScaler on the sequences of ../grad_scaler.py, and what optimizers make of what it finds."""
+import time
+
 import torch
 
 import grad_scaler
@@ -46,7 +48,10 @@ def record(recorder, device):
                     recorder.case(lambda: _handled(recorder, device, kind, way, unscales, dtype), what="optimizer",
                                   optimizer=kind, way=way, unscales=unscales, dtype=dtype)
     recorder.facts["hashes"] = hashes = []
-    for number in range(2000 if device == "cuda" else 200):
+    begin = time.monotonic()
+    for number in range(3000 if device == "cuda" else 200):
+        if time.monotonic() - begin > 30:
+            break
         trace = [] if number < 24 else None
         hashes.append(f"{grad_scaler.sequence(number, device, trace):08x}")
         if trace:
