@@ -20,6 +20,7 @@ import warnings
 
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+os.environ.setdefault("KINETO_LOG_LEVEL", "5")
 
 import torch
 
@@ -52,6 +53,8 @@ def record(item, device, folder):
     errors = sum("error" in case for case in recorder.cases)
     print(f"{item:12}{time.monotonic() - begin:7.1f} s {os.path.getsize(path):10,} bytes {len(recorder.cases):6} cases"
           f"{errors:5} errors" + (f"  CUT: {cut}" if cut else ""), flush=True)
+    sys.stderr.flush()
+    os._exit(0)  # without the device's own clearing up, which may take long
 
 
 def run(items, device, folder, limit, jobs):

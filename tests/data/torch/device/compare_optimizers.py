@@ -1,6 +1,7 @@
 """Which of ours steps as a device's optimizers did: a row of ampscope.optimizers, with contracted products or without.
 """
 import collections
+import itertools
 
 import ampscope
 import numpy as np
@@ -11,9 +12,14 @@ from .records import bits, rounded
 
 ROWS = {kind: [kind, f"{kind}-fused", f"{kind}-fused-cpu", f"{kind}-1", f"apex-{kind}"]
         for kind in ("sgd", "adam", "adamw")}
+UNSCALED = {  # what may become of a gradient that is divided by a scale
+    "": lambda g, dtype: g / np.float32(SCALE),
+    ", times the reciprocal": lambda g, dtype: g * (np.float32(1) / np.float32(SCALE)),
+    ", the gradient rounded": lambda g, dtype: rounded(g / np.float32(SCALE), dtype).float().numpy(),
+}
 
 
-def steps(row, contract, options, dtype, scaled, divides=True):
+def steps(row, contract, options, dtype, unscaled=None):
     """Bits of weights and state after the steps that are shown."""
     weights, gradients = (rounded(x, dtype).float().numpy() for x in inputs())
     ours = ampscope.Optimizer(weights, row, lr=options["lr"], betas=options.get("betas", (0.9, 0.999)),
@@ -25,10 +31,10 @@ def steps(row, contract, options, dtype, scaled, divides=True):
     found = {}
     for step in range(1, len(gradients) + 1):
         gradient = gradients[step - 1]
-        if scaled:
-            gradient = gradient / np.float32(SCALE) if divides else gradient * (np.float32(1) / np.float32(SCALE))
-        if not (scaled and step % FOUND_EVERY == 0):
+        if not unscaled:
             ours.step(gradient)
+        elif step % FOUND_EVERY:
+            ours.step(unscaled(gradient, dtype))
         if step in SHOWN:
             rows = [x for x in (ours.weight, ours.m, ours.v) if x.size]
             found[step] = bits(rounded(np.stack(rows), dtype))
@@ -47,17 +53,18 @@ def optimizers(recording):
             continue
         given = {int(step): recording.bits(said) for step, said in case["state"].items()}
         whole, near = [], []
-        for row in (row for row in ROWS[kind] if row in ampscope.optimizers):
-            for contract in (False, True):
-                ours = steps(row, contract, case["options"], case["dtype"], "scaled" in case["way"])
-                name = row + (" contracted" if contract else "")
-                good = [step for step in given if np.array_equal(ours[step], given[step])]
-                if len(good) == len(given):
-                    whole.append(name)
-                else:
-                    first = min(step for step in given if step not in good)
-                    near.append((-len(good), np.count_nonzero(ours[first] != given[first]),
-                                 f"{name}: differs from step {first} on, {_by_row(ours, given, first)}"))
+        unscaled = UNSCALED if "scaled" in case["way"] else {"": None}
+        rows = [row for row in ROWS[kind] if row in ampscope.optimizers]
+        for row, contract, (end, divided) in itertools.product(rows, (False, True), unscaled.items()):
+            ours = steps(row, contract, case["options"], case["dtype"], divided)
+            name = row + (" contracted" if contract else "") + end
+            good = [step for step in given if np.array_equal(ours[step], given[step])]
+            if len(good) == len(given):
+                whole.append(name)
+            else:
+                first = min(step for step in given if step not in good)
+                near.append((-len(good), np.count_nonzero(ours[first] != given[first]),
+                             f"{name}: differs from step {first} on, {_by_row(ours, given, first)}"))
         text = f"= {', '.join(whole)}" if whole else "NONE; " + min(near)[2]
         groups[asked, text].append(case["way"])
     for (asked, text), ways in groups.items():

@@ -5,7 +5,7 @@ import functools
 import torch
 import torch.nn.functional as F
 
-from .records import DTYPES, normal, rounded, setting
+from .records import DTYPES, attempt, normal, rounded, setting
 
 SUMS = (16, 32, 64, 256, 1024, 4096, 16384)
 REDUCTION = "allow_{}_reduced_precision_reduction"  # a flag, or (that, whether K may be split)
@@ -87,28 +87,21 @@ def _products(recorder, device, dtype, settings, ops, size, sums, *, spread=0, l
 
 
 def record(recorder, device):
-    for dtype in ("fp16", "bf16", "fp32"):
-        settings = {"fp16": [*SETTINGS], "bf16": [*SETTINGS][:-1], "fp32": ["high", "highest"]}[dtype]
+    settings = {"fp16": [*SETTINGS], "bf16": [*SETTINGS][:-1], "fp32": ["high", "highest"]}
+    few = {"fp16": ["nt", "nt to fp32"], "bf16": ["nt", "nt to fp32"], "fp32": ["nt"]}
+    for dtype, own in settings.items():
         ops = [op for op in OPS if dtype != "fp32" or "to fp32" not in op]
-        wide = "nt" if dtype == "fp32" else "nt to fp32"
-        narrow = list(dict.fromkeys(["nt", wide]))
-        _products(recorder, device, dtype, settings, ops, (64, 64), SUMS)
+        _products(recorder, device, dtype, own, ops, (64, 64), SUMS)
         # Wide numbers tell how many bits a sum keeps, and whether it is one chain.
-        _products(recorder, device, dtype, settings[:1], narrow, (64, 64), (16, 64, 256), spread=16)
+        _products(recorder, device, dtype, own[:1], few[dtype], (64, 64), (16, 64, 256), spread=16)
+    for dtype, own in settings.items():
         for size in ((128, 128), (256, 256), (16, 512)):
-            _products(recorder, device, dtype, settings[:2], narrow, size, SUMS, rows=2)
-        if device == "cuda":
-            _products(recorder, device, dtype, settings[:1], narrow, (2048, 2048), (1024, 4096), rows=LARGE_ROWS,
+            _products(recorder, device, dtype, own[:2], few[dtype], size, SUMS, rows=2)
+    if device == "cuda":
+        for dtype, own in settings.items():
+            _products(recorder, device, dtype, own[:1], few[dtype], (2048, 2048), (1024, 4096), rows=LARGE_ROWS,
                       columns=LARGE_COLUMNS)
-            _other_library(recorder, device, dtype, settings, narrow)
-
-
-def _other_library(recorder, device, dtype, settings, ops):
-    before = torch.backends.cuda.preferred_blas_library()
-    try:
-        torch.backends.cuda.preferred_blas_library("cublaslt")
-        _products(recorder, device, dtype, settings[:1], ops, (64, 64), SUMS, library="cublaslt")
-    except Exception as error:
-        recorder.facts["cublaslt_error"] = str(error)[:200]
-    finally:
-        torch.backends.cuda.preferred_blas_library(before)
+        prefer = torch.backends.cuda.preferred_blas_library
+        _, recorder.facts["cublaslt_error"] = attempt(lambda: prefer("cublaslt"))
+        for dtype, own in settings.items():
+            _products(recorder, device, dtype, own[:1], few[dtype], (64, 64), SUMS, library="cublaslt")
