@@ -7,6 +7,7 @@ It needs no device. A line a finding, on stdout.
 """
 import argparse
 import collections
+import itertools
 import os
 import sys
 
@@ -29,7 +30,7 @@ def autocast(recording):
     lines = [line.split() for line in open(os.path.join(HERE, "autocast_calls.txt")) if line.startswith(device + " ")]
     fake = {line[1]: set(line[2:]) for line in lines}
     own = "bf16" if device == "cpu" else "fp16"  # what they were recorded with
-    for name, real in recording.facts["lines"].items():
+    for name, real in recording.facts.get("lines", {}).items():
         same, differ = 0, []
         for line in real:
             op, *calls = line.split()[1:]
@@ -125,21 +126,20 @@ def _finishes(case):
 
 
 def products(recording):
-    known, kernels = {}, recording.facts.get("kernels", [])
-    groups = collections.defaultdict(list)
-    for case in recording.cases:
-        asked = f"{case['dtype']} {case['m']}x{case['n']}" + (f" spread {case['spread']}" if "spread" in case else "")
-        name = f"{case['op']}, {case['setting']}" + (f", {case['library']}" if "library" in case else "")
-        if "error" in case:
-            groups[asked, 0, "error: " + case["error"]].append(name)
-            continue
+    known = {}
+
+    def name_of(case):
+        return f"{case['op']}, {case['setting']}" + (f", {case['library']}" if "library" in case else "")
+
+    def text_of(case):
         said = case["out"]
-        key = asked, case["k"], said["type"], said["sha"], "bias" in case["op"]
+        key = case["dtype"], case["m"], case["n"], case["k"], said["type"], said["sha"], "bias" in case["op"]
         if key not in known:
             known[key] = _product(recording, case)
-        kernel = " + ".join(dict.fromkeys(kernels[i][:90] for i in case.get("kernels", [])))
-        groups[asked, case["k"], f"{said['type']} {known[key]}"].append(name + (f" [{kernel}]" if kernel else ""))
-    yield from _grouped(groups)
+        return known[key]
+
+    return _grouped(recording, lambda case: f"{case['dtype']} {case['m']}x{case['n']} K = {case['k']}" +
+                    (f" spread {case['spread']}" if "spread" in case else ""), name_of, text_of)
 
 
 def _product(recording, case):
@@ -175,31 +175,36 @@ def _scaled_finishes(case):
 
 
 def scaled_products(recording):
-    kernels, groups = recording.facts.get("kernels", []), collections.defaultdict(list)
-    for case in recording.cases:
-        asked = f"{case['a']} x {case['b']} {case['m']}x{case['n']}"
-        name = f"{'fast' if case['fast'] else 'not fast'}, scales {case['scales']}"
-        if "error" in case:
-            groups[asked, 0, "error: " + case["error"]].append(f"{name}, {case['out_type']}, K = {case['k']}")
-            continue
-        said, misses, text = case["out"], [], None
+    def text_of(case):
+        said, misses = case["out"], []
         a, b = (x.float().numpy() for x in scaled_mm.inputs(case["m"], case["n"], case["k"], case["a"], case["b"]))
         for end, finish in _scaled_finishes(case):
             found, how = search(recording.bits(said), a, b, (case["a"], case["b"]), "fp8", said["type"],
                                 rows=said.get("rows"), columns=said.get("columns"), sha=said["sha"], finish=finish)
             if found:
-                text = f"= {found}{end} ({how})"
-                break
+                return f"= {found}{end} ({how})"
             misses.append(how + end)
-        kernel = " + ".join(dict.fromkeys(kernels[i][:90] for i in case.get("kernels", [])))
-        groups[asked, case["k"], f"{said['type']} {text or 'NONE: ' + misses[0]}"].append(
-            name + (f" [{kernel}]" if kernel else ""))
-    yield from _grouped(groups)
+        return f"NONE: {misses[0]}"
+
+    return _grouped(recording, lambda case: f"{case['a']} x {case['b']} {case['m']}x{case['n']} K = {case['k']}",
+                    lambda case: f"{'fast' if case['fast'] else 'not fast'}, scales {case['scales']}", text_of)
 
 
-def _grouped(groups):
-    for (asked, k, text), names in groups.items():
-        yield f"{asked}{f' K = {k}' if k else ''}: {text}: {'; '.join(dict.fromkeys(names))}"
+def _grouped(recording, subject_of, name_of, text_of):
+    """A line for all cases of a subject of which the same is found, with the kernels that ran; errors at the end."""
+    kernels, errors = recording.facts.get("kernels", []), collections.defaultdict(list)
+    for subject, cases in itertools.groupby(recording.cases, subject_of):
+        groups = collections.defaultdict(list)
+        for case in cases:
+            if "error" in case:
+                errors[case["error"]].append(f"{subject} {name_of(case)}")
+                continue
+            ran = " + ".join(dict.fromkeys(kernels[i][:90] for i in case.get("kernels", [])))
+            groups[f"{case['out']['type']} {text_of(case)}"].append(name_of(case) + (f" [{ran}]" if ran else ""))
+        for text, names in groups.items():
+            yield f"{subject}: {text}: {'; '.join(dict.fromkeys(names))}"
+    for error, names in errors.items():
+        yield f"error: {error}: {len(names)} cases, {names[0]} the first"
 
 
 def speed(recording):

@@ -79,7 +79,7 @@ def run(items, device, folder, limit, jobs):
                 if process.exitcode:
                     print(f"{item:12}{seconds:7.1f} s  DIED: exit status {process.exitcode}", flush=True)
                     deaths[item] += 1
-                    if item not in stopped and deaths[item] < 6 and os.path.exists(notes_of(folder, item)):
+                    if item not in stopped and deaths[item] < 12 and os.path.exists(notes_of(folder, item)):
                         waiting.insert(0, item)
             elif seconds > limit + 10:
                 process.kill()

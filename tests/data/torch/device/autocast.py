@@ -75,9 +75,11 @@ def _lines(recorder, device):
     out when the item begins anew: notes say which ops were begun and what they gave."""
     import autocast_calls
     path = notes_of(recorder.folder, "autocast")
-    done = [note.split("\t") for note in open(path).read().splitlines()] if os.path.exists(path) else []
-    done = {(name, op): line or f"{device} {op} died" for name, op, line in done}
+    before = open(path).read() if os.path.exists(path) else ""
+    done = {(name, op): line or f"{device} {op} died" for name, op, line in
+            (note.split("\t") for note in before.splitlines())}
     with open(path, "a") as notes:
+        notes.write("\n" if before and not before.endswith("\n") else "")
         for name, dtype in FORMATS.items():
             torch.set_autocast_dtype(device, dtype)
             for op in sorted(autocast_calls.CALLS):
