@@ -41,12 +41,21 @@ def found(recorder, folder, monkeypatch, dtype, setting, ops, k):
     ("hopper-wgmma-fp16", "= hopper-wgmma-fp16 (all)"),
     ("ampere-fp16", "= ampere-fp16 (all)"),
     ("fp32", "= fp32 (all)"),
-    ("hopper-wgmma-fp16-split4", "= hopper-wgmma-fp16, 4 runs of 256, added in order (all)"),
-    ("ampere-fp16-split3cyclic", "= ampere-fp16, 3 parts of every 3th 64, added in order (all)")])
+    ("hopper-wgmma-fp16-split4", "= hopper-wgmma-fp16, split4: 4 runs of 256, added in order (all)"),
+    ("ampere-fp16-split3cyclic", "= ampere-fp16, split3cyclic: 3 parts of every 3th 64, added in order (all)")])
 def test_a_product_is_recognized(tmp_path, monkeypatch, accumulator, expected):
     ops = {"wide": product(accumulator, "fp32"), "again": product(accumulator, "fp32")}
     (line,) = found(Recorder("cpu", tmp_path), tmp_path, monkeypatch, "fp16", "default", ops, 1024)
     assert line == f"fp16 32x48 K = 1024: fp32 {expected}: wide, default; again, default"
+
+
+def test_some_rows_and_columns_of_a_product_are_enough(tmp_path, monkeypatch):
+    recorder, sums = Recorder("cpu", tmp_path), product("hopper-wgmma-fp16-split2", "fp32")
+    monkeypatch.setattr(matmul, "OPS", {"nt": lambda a, b, bias: sums(a, b, bias) * (torch.arange(48) < 40)})
+    matmul._products(recorder, "cpu", "fp16", ["on"], ["nt"], (32, 48), (512,), rows=[0, 31, 7], columns=40)
+    (line,) = device_findings.products(written(recorder, "matmul"))
+    assert line == ("fp16 32x48 K = 512: fp32 = hopper-wgmma-fp16, split2: 2 runs of 256, added in order "
+                    "(kept, not all): nt, on")
 
 
 def test_a_bias_and_outputs_in_half_precision(tmp_path, monkeypatch):

@@ -199,7 +199,7 @@ def _grouped(recording, subject_of, name_of, text_of):
             if "error" in case:
                 errors[case["error"]].append(f"{subject} {name_of(case)}")
                 continue
-            ran = " + ".join(dict.fromkeys(kernels[i][:90] for i in case.get("kernels", [])))
+            ran = " + ".join(dict.fromkeys(kernels[i][:110] for i in case.get("kernels", [])))
             groups[f"{case['out']['type']} {text_of(case)}"].append(name_of(case) + (f" [{ran}]" if ran else ""))
         for text, names in groups.items():
             yield f"{subject}: {text}: {'; '.join(dict.fromkeys(names))}"

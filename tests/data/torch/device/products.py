@@ -35,7 +35,8 @@ def rows_first(n):
 
 
 def ways(k, fine):
-    """The ways to share out k products: a name, and the indices of each part. `fine`: tiles of less than 16, too."""
+    """The ways to share out k products: a name, which begins with that of our split-K if it is one, and the indices of
+    each part. `fine`: tiles of less than 16, too."""
     seen = set()
     for tile in ((128, 64, 32, 16) + ((8, 4, 2, 1) if fine else ())):
         tiles = -(-k // tile)
@@ -46,9 +47,11 @@ def ways(k, fine):
             begins = tuple(range(0, k, own))
             if len(begins) > 1 and begins not in seen:
                 seen.add(begins)
-                yield f"{len(begins)} runs of {own}", [slice(b, min(b + own, k)) for b in begins]
+                ours = f"split{n}: " if tile == 128 and len(begins) == n else ""
+                yield f"{ours}{len(begins)} runs of {own}", [slice(b, min(b + own, k)) for b in begins]
             if n <= 8 and tiles > n:
-                yield f"{n} parts of every {n}th {tile}", [
+                ours = f"split{n}cyclic: " if tile == 64 else ""
+                yield f"{ours}{n} parts of every {n}th {tile}", [
                     np.flatnonzero(np.arange(k) // tile % n == part) for part in range(n)]
 
 

@@ -218,11 +218,15 @@ class Recorder:
             else:
                 file.write(text.encode())
         os.replace(path + ".tmp", path)
+        if not cut:
+            for end in (".partial.npz", ".partial.json"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(os.path.join(self.folder, item + end))
         return path
 
 
 def recorded(folder, item):
-    """The path of an item's file, or None."""
+    """The path of an item's file, or None if there is none."""
     paths = [os.path.join(folder, item + end) for end in (".npz", ".json")]
     return next((path for path in paths if os.path.exists(path)), None)
 
