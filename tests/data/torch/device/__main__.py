@@ -43,6 +43,8 @@ def record(item, device, folder):
     cut = None
     try:
         importlib.import_module("device." + item).record(recorder, device)
+        if device == "cuda":
+            torch.ones(2, device=device).sum().item()  # fails where a case has broken the device
     except TimeOver:
         cut = "time limit"
     except Exception as error:
