@@ -74,6 +74,8 @@ def _lines(recorder, device):
     """The table of dtypes. An op that crashes the process, or after which the device does not work any more, is left
     out when the item begins anew: notes say which ops were begun and what they gave."""
     import autocast_calls
+    if device == "cuda":
+        torch.cuda.synchronize()  # what does not work now is no op's fault
     path = notes_of(recorder.folder, "autocast")
     before = open(path).read() if os.path.exists(path) else ""
     done = {(name, op): line or f"{device} {op} died" for name, op, line in
