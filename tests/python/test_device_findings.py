@@ -13,8 +13,9 @@ SCRIPTS = pathlib.Path(__file__).parent.parent / "data" / "torch"
 sys.path.insert(0, str(SCRIPTS))
 
 import device_findings  # noqa: E402
-from device import matmul, records, scaled_mm  # noqa: E402
-from device.records import NAMES, Recorder, Recording  # noqa: E402
+from device import matmul, records, rules, scaled_mm  # noqa: E402
+from device.recording import Recording  # noqa: E402
+from device.records import NAMES, Recorder  # noqa: E402
 from device.steps import fused  # noqa: E402
 
 
@@ -77,7 +78,7 @@ def test_inputs_cut_to_tf32(tmp_path, monkeypatch):
     ("e4m3", 32, 13, "hopper-wgmma-fp8"), ("e5m2", 16, 13, "ada-e5m2")])
 @pytest.mark.parametrize("spread", [0, 16])
 def test_steps_of_any_number_of_products(name, products, fraction, row, spread):
-    x, y = (ampscope.quantize(records.normal(seed, 9, 200, spread=spread), name) for seed in (7, 8))
+    x, y = (ampscope.quantize(rules.normal(seed, 9, 200, spread=spread), name) for seed in (7, 8))
     ours = ampscope.matmul(x, y.T, row, a_format=name)
     assert np.array_equal(fused(x, y, (name, name), products, fraction), ours)
 
@@ -107,7 +108,7 @@ def test_a_scaled_product_is_recognized(tmp_path, monkeypatch, fast, row, scales
 
 @pytest.mark.parametrize("name", ["fp32", "fp16", "bf16", "e4m3", "e5m2"])
 def test_inputs_are_rounded_as_torch_does_and_bits_come_back(tmp_path, name):
-    x = records.normal(1, 64, 50, spread=20)
+    x = rules.normal(1, 64, 50, spread=20)
     tensor = records.rounded(x, name)
     assert np.array_equal(records.bits(tensor), records.bits(torch.from_numpy(x).to(records.DTYPES[name])))
     recorder = Recorder("cpu", tmp_path)

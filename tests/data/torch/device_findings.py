@@ -15,11 +15,12 @@ import numpy as np
 import torch
 
 import ampscope
-from device import matmul, scaled_mm, scaler
+from device import scaler
 from device.compare_ops import attention, elementwise, trained
 from device.compare_optimizers import optimizers
 from device.products import finished, search
-from device.records import Recording, bits, recorded, rounded
+from device.recording import Recording, recorded
+from device.rules import near, product_inputs, scaled_inputs, scales_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -97,8 +98,7 @@ def _same_weights(recording):
 
 def _matmul_variants(case):
     """Operands as the device may read them, with the kind of rows to try: name, kind, a, b, formats."""
-    a, b, _ = (x.float().numpy() for x in matmul.inputs(case["m"], case["n"], case["k"], case["dtype"],
-                                                        case.get("spread", 0)))
+    a, b, _ = product_inputs(case["m"], case["n"], case["k"], case["dtype"], case.get("spread", 0))
     if case["dtype"] != "fp32":
         yield "", case["dtype"], a, b, (case["dtype"],) * 2
         return
@@ -114,13 +114,13 @@ def _finishes(case):
     """What a library may do to sums before they are stored: name, function."""
     if "bias" not in case["op"]:
         return [("", finished)]
-    bias = matmul.inputs(case["m"], case["n"], case["k"], case["dtype"])[2].float().numpy()
+    bias = product_inputs(case["m"], case["n"], case["k"], case["dtype"])[2]
 
     def once(x, out, rows, columns):
         return finished(x + bias[columns], out)
 
     def twice(x, out, rows, columns):
-        return finished(rounded(x, out).float().numpy() + bias[columns], out)
+        return finished(near(x, out) + bias[columns], out)
 
     return [(", bias added in FP32", once), (", rounded, then bias added", twice)]
 
@@ -157,7 +157,7 @@ def _product(recording, case):
 
 def _scaled_finishes(case):
     """Scales applied in the orders that a kernel may have."""
-    scale_a, scale_b = scaled_mm.scales_of(case["scales"], case["m"], case["n"])
+    scale_a, scale_b = scales_of(case["scales"], case["m"], case["n"])
 
     def of(order):
         def finish(x, out, rows, columns):
@@ -177,7 +177,7 @@ def _scaled_finishes(case):
 def scaled_products(recording):
     def text_of(case):
         said, misses = case["out"], []
-        a, b = (x.float().numpy() for x in scaled_mm.inputs(case["m"], case["n"], case["k"], case["a"], case["b"]))
+        a, b = scaled_inputs(case["m"], case["n"], case["k"], case["a"], case["b"])
         for end, finish in _scaled_finishes(case):
             found, how = search(recording.bits(said), a, b, (case["a"], case["b"]), "fp8", said["type"],
                                 rows=said.get("rows"), columns=said.get("columns"), sha=said["sha"], finish=finish)

@@ -24,7 +24,8 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "5")
 
 import torch
 
-from device.records import Recorder, TimeOver, notes_of, recorded
+from device.recording import recorded
+from device.records import Recorder, TimeOver, notes_of
 
 # Those that take longest come first; speed runs alone, after all others.
 ITEMS = ["scaler", "optimizers", "matmul", "trained", "autocast", "scaled_mm", "attention", "elementwise", "speed"]

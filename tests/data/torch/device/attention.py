@@ -2,7 +2,8 @@
 import torch
 import torch.nn.functional as F
 
-from .records import normal, rounded
+from .records import rounded
+from .rules import normal
 
 SHAPES = ((1, 2, 64, 32), (1, 1, 256, 64))
 BACKENDS = {"math": "MATH", "efficient": "EFFICIENT_ATTENTION", "flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION"}

@@ -4,7 +4,8 @@ import os
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .records import attempt, normal, notes_of, rounded
+from .records import attempt, notes_of, rounded
+from .rules import normal
 
 FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16}
 

@@ -7,7 +7,8 @@ from . import attention as attentions
 from . import elementwise as ops
 from . import trained as trainings
 from .distances import described
-from .records import bits, rounded, values_of
+from .records import bits, rounded
+from .rules import values_of
 
 # Ops that amp-train has; of the others emulate() leaves PyTorch's.
 OURS = ("softmax", "softmax to fp32", "layer_norm", "gelu", "gelu_tanh", "sigmoid", "tanh", "cross_entropy")

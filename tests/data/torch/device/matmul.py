@@ -1,25 +1,21 @@
 """Products of FP16, BF16 and FP32 (TF32) matrices, in the layouts and with the settings that PyTorch has."""
 import contextlib
-import functools
 
 import torch
 import torch.nn.functional as F
 
-from .records import DTYPES, attempt, normal, rounded, setting
+from .records import DTYPES, attempt, rounded, setting
+from .rules import SUMS, product_inputs
 
-SUMS = (16, 32, 64, 256, 1024, 4096, 16384)
 REDUCTION = "allow_{}_reduced_precision_reduction"  # a flag, or (that, whether K may be split)
 SETTINGS = {"default": None, "on": (REDUCTION, True), "off": (REDUCTION, False),
             "off, no split": (REDUCTION, (False, False)), "fp16 sums": ("allow_fp16_accumulation", True)}
-_normal = functools.cache(normal)  # for all formats
 LARGE_ROWS, LARGE_COLUMNS = [0, 1, 517, 2047], 64
 
 
 def inputs(m, n, k, dtype, spread=0):
     """a of M x K, b of N x K, a bias of N numbers. Both have their numbers along K beside each other."""
-    seed = 1000 + k + 20 * spread
-    return (rounded(_normal(seed, m, k, spread=spread), dtype),
-            rounded(_normal(seed + 1, n, k, spread=spread), dtype), rounded(_normal(seed + 2, n), dtype))
+    return tuple(rounded(x, dtype) for x in product_inputs(m, n, k, dtype, spread))
 
 
 def _turned(x):

@@ -1,12 +1,10 @@
-"""Inputs by rule, bits of tensors, and the files that they are kept in.
+"""Bits of tensors, and the files that they are kept in.
 
 A file has facts (JSON: versions, cases) and arrays of bits. A case is what was asked, and for each tensor that came out
 its shape, type and SHA-256, and under which key its bits are kept: all, or some rows and columns. Bits are kept as
 differences to another tensor's if they are close to it, and byte by byte, so that they compress.
 """
 import contextlib
-import hashlib
-import io
 import json
 import os
 import subprocess
@@ -16,82 +14,29 @@ import time
 import numpy as np
 import torch
 
+from .recording import digest
+from .rules import UNSIGNED, codes_of
+
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn,
           "e5m2": torch.float8_e5m2}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-UNSIGNED = {1: np.dtype("<u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<u8")}
 
 
 class TimeOver(BaseException):
     """The time of an item is over."""
 
 
-def words(seed, count):
-    """splitmix64 of a counter."""
-    with np.errstate(over="ignore"):
-        z = (np.arange(1, count + 1, dtype=np.uint64) + np.uint64(seed << 40)) * np.uint64(0x9E3779B97F4A7C15)
-        z = ((z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9))
-        z = ((z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB))
-    return z ^ (z >> np.uint64(31))
-
-
-def normal(seed, *shape, spread=0):
-    """FP32 numbers close to normal ones, each the sum of eight uniform ones; times 2^-(0 ... spread)."""
-    count = int(np.prod(shape))
-    parts = words(2 * seed, 2 * count).view("<u2").reshape(count, 8).astype(np.int64).sum(1)
-    x = (parts - 4 * 65535) / (65536 * np.sqrt(8 / 12))
-    if spread:
-        x = np.ldexp(x, -((words(2 * seed + 1, count) >> np.uint64(40)) % np.uint64(spread + 1)).astype(np.int64))
-    return x.astype(np.float32).reshape(shape)
-
-
-def whole(seed, below, *shape):
-    """Whole numbers from 0 to below - 1."""
-    return ((words(2 * seed, int(np.prod(shape))) >> np.uint64(33)) % np.uint64(below)).astype(np.int64).reshape(shape)
-
-
-def _fp8_codes(x, exponent_bits, fraction_bits, largest):
-    """Codes of the nearest values, ties to the even code."""
-    code = np.arange(largest + 1)
-    e, f = code >> fraction_bits, code & ((1 << fraction_bits) - 1)
-    bias = (1 << (exponent_bits - 1)) - 1
-    values = np.ldexp(f + np.where(e > 0, 1 << fraction_bits, 0), np.maximum(e, 1) - bias - fraction_bits)
-    middle = (values[1:] + values[:-1]) / 2
-    size = np.abs(x.astype(np.float64))
-    below, above = np.searchsorted(middle, size, "left"), np.searchsorted(middle, size, "right")
-    nearest = np.where(below % 2 == 0, below, above)
-    return (nearest | np.where(np.signbit(x), 0x80, 0)).astype(np.uint8)
-
-
 def rounded(x, name):
     """A tensor of the values of that type nearest to FP32 numbers, without torch's casts."""
-    x = np.ascontiguousarray(x, np.float32)
-    if name == "fp32":
-        return torch.from_numpy(x.copy())
-    if name == "fp16":
-        return torch.from_numpy(x.astype(np.float16))
-    if name == "bf16":
-        u = x.view(np.uint32)
-        codes = ((u + 0x7FFF + ((u >> 16) & 1)) >> 16).astype(np.uint16).view(np.int16)
-    else:
-        codes = _fp8_codes(x, 4, 3, 0x7E) if name == "e4m3" else _fp8_codes(x, 5, 2, 0x7B)
-    return torch.from_numpy(codes).view(DTYPES[name])
+    codes = codes_of(x, name)
+    signed = codes.view({1: np.uint8, 2: np.int16, 4: np.int32}[codes.itemsize]).copy()
+    return torch.from_numpy(signed).view(DTYPES[name])
 
 
 def bits(tensor):
     """A tensor's bits as unsigned numbers, in its shape."""
     flat = tensor.detach().contiguous().cpu().reshape(-1)
     return flat.view(torch.uint8).numpy().view(UNSIGNED[tensor.element_size()]).reshape(tuple(tensor.shape))
-
-
-def values_of(codes, name):
-    """The FP32 numbers of bits of that type."""
-    raw = torch.from_numpy(np.ascontiguousarray(codes).reshape(-1).view(np.uint8).copy())
-    return raw.view(DTYPES[name]).float().numpy().reshape(codes.shape)
-
-
-def digest(codes):
-    return hashlib.sha256(np.ascontiguousarray(codes).tobytes()).hexdigest()[:16]
 
 
 def attempt(call):
@@ -136,10 +81,6 @@ def _planes(codes):
     return np.ascontiguousarray(codes.reshape(-1)).view(np.uint8).reshape(-1, codes.dtype.itemsize).T.copy()
 
 
-def _from_planes(planes):
-    return np.ascontiguousarray(planes.T).reshape(-1).view(UNSIGNED[len(planes)])
-
-
 class Recorder:
     """Collects the cases of an item."""
 
@@ -156,7 +97,7 @@ class Recorder:
             said["rows"] = list(range(min(rows, len(codes)))) if isinstance(rows, int) else rows
             codes = codes[said["rows"]]
         if columns is not None:
-            said["columns"] = columns
+            said["columns"] = min(columns, codes.shape[-1])
             codes = codes[..., :columns]
         said["key"] = digest(codes)
         if said["key"] not in self.arrays:
@@ -225,50 +166,9 @@ class Recorder:
         return path
 
 
-def recorded(folder, item):
-    """The path of an item's file, or None if there is none."""
-    paths = [os.path.join(folder, item + end) for end in (".npz", ".json")]
-    return next((path for path in paths if os.path.exists(path)), None)
-
-
 def notes_of(folder, item):
     """Where an item notes how far it is, so that it can go on after its process died."""
     return os.path.join(folder, item + ".notes")
-
-
-class Recording:
-    """An item's file: .facts, .cases, and the bits that they speak of."""
-
-    def __init__(self, path):
-        with open(path, "rb") as file:
-            data = file.read()
-        self.arrays = {}
-        if path.endswith(".npz"):
-            with np.load(io.BytesIO(data)) as file:
-                self.arrays = {key.partition("-")[0]: (key.partition("-")[2], file[key]) for key in file.files}
-            data = self.arrays.pop("facts")[1].tobytes()
-        self.facts = json.loads(data)
-        self.cases = self.facts.pop("cases")
-
-    def _codes(self, key):
-        base, planes = self.arrays[key]
-        codes = _from_planes(planes)
-        if not base:
-            return codes
-        half = codes >> 1
-        return self._codes(base) + np.where(codes & 1, ~half, half).astype(codes.dtype)
-
-    def bits(self, said):
-        """The bits that were kept of a tensor."""
-        shape = list(said["shape"])
-        if "rows" in said:
-            shape[0] = len(said["rows"])
-        if "columns" in said:
-            shape[-1] = said["columns"]
-        return self._codes(said["key"]).reshape(shape)
-
-    def values(self, said):
-        return values_of(self.bits(said), said["type"])
 
 
 @contextlib.contextmanager

@@ -1,25 +1,15 @@
 """torch._scaled_mm: FP8 products with scales a tensor and a row."""
-import numpy as np
 import torch
 
-from .matmul import SUMS
-from .records import NAMES, normal, rounded
+from .records import NAMES, rounded
+from .rules import SCALES, SUMS, scaled_inputs, scales_of
 
 PAIRS = (("e4m3", "e4m3"), ("e4m3", "e5m2"), ("e5m2", "e4m3"))
-SCALES = {"one": (1.0, 1.0), "powers": (2.0**-3, 2.0**5), "odd": (0.7, 1.3)}
 
 
 def inputs(m, n, k, a_format, b_format):
     """a of M x K, b of N x K."""
-    return rounded(4 * normal(3000 + k, m, k), a_format), rounded(4 * normal(3001 + k, n, k), b_format)
-
-
-def scales_of(kind, m, n):
-    """Of a and b: a number each, or a number for each row of a and of b."""
-    if kind in SCALES:
-        return tuple(np.full((1, 1), s, np.float32) for s in SCALES[kind])
-    return tuple(np.exp2(normal(3500 + i, size, 1)).astype(np.float16).astype(np.float32)
-                 for i, size in enumerate((m, n)))
+    return tuple(map(rounded, scaled_inputs(m, n, k, a_format, b_format), (a_format, b_format)))
 
 
 def multiply(a, b, scale_a, scale_b, out, fast, bias=None):

@@ -5,7 +5,8 @@ import torch
 
 import grad_scaler
 
-from .records import normal, rounded
+from .records import rounded
+from .rules import normal
 
 MAKE = {"adam": lambda p, **ways: torch.optim.Adam(p, lr=1e-2, **ways),
         "adamw": lambda p, **ways: torch.optim.AdamW(p, lr=1e-2, weight_decay=0.1, **ways),

@@ -4,7 +4,8 @@ import time
 
 import torch
 
-from .records import normal, rounded
+from .records import rounded
+from .rules import normal
 from .scaled_mm import multiply
 
 REPETITIONS = 10

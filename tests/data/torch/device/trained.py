@@ -9,7 +9,8 @@ import torch
 
 import training
 
-from .records import bits, digest, setting
+from .recording import digest
+from .records import bits, setting
 
 PRECISIONS = ("fp32", "tf32", "amp-fp16", "amp-bf16")
 NETWORKS = {  # network, data, optimizer
