@@ -101,7 +101,7 @@ def test_a_scaled_product_is_recognized(tmp_path, monkeypatch, fast, row, scales
     monkeypatch.setattr(scaled_mm, "multiply", multiply)
     recorder = Recorder("cpu", tmp_path)
     scaled_mm._case(recorder, "cpu", ("e4m3", "e5m2"), (32, 48), 512, scales, torch.float32, fast, None)
-    (line,) = device_findings.scaled_products(written(recorder, "scaled_mm"))
+    (line,) = device_findings.products(written(recorder, "scaled_mm"))
     assert line == (f"e4m3 x e5m2 32x48 K = 512: fp32 = {row}{text} (all): "
                     f"{'fast' if fast else 'not fast'}, scales {scales}")
 

@@ -7,7 +7,6 @@ It needs no device. A line a finding, on stdout.
 """
 import argparse
 import collections
-import itertools
 import os
 import sys
 
@@ -18,9 +17,8 @@ import ampscope
 from device import scaler
 from device.compare_ops import attention, elementwise, trained
 from device.compare_optimizers import optimizers
-from device.products import finished, search
+from device.compare_products import products
 from device.recording import Recording, recorded
-from device.rules import near, product_inputs, scaled_inputs, scales_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -96,117 +94,6 @@ def _same_weights(recording):
         yield f"{optimizer} {dtype}: same weights: " + " | ".join(", ".join(names) for names in ways.values())
 
 
-def _matmul_variants(case):
-    """Operands as the device may read them, with the kind of rows to try: name, kind, a, b, formats."""
-    a, b, _ = product_inputs(case["m"], case["n"], case["k"], case["dtype"], case.get("spread", 0))
-    if case["dtype"] != "fp32":
-        yield "", case["dtype"], a, b, (case["dtype"],) * 2
-        return
-    if case["setting"] != "highest":
-        yield "cut to TF32, ", "tf32", a, b, ("fp32", "fp32")
-        for rounding in ("nearest_even", "nearest_away"):
-            yield (f"{rounding} to TF32, ", "tf32",
-                   *(ampscope.quantize(x, "tf32", rounding=rounding) for x in (a, b)), ("tf32", "tf32"))
-    yield "", "fp32", a, b, ("fp32", "fp32")
-
-
-def _finishes(case):
-    """What a library may do to sums before they are stored: name, function."""
-    if "bias" not in case["op"]:
-        return [("", finished)]
-    bias = product_inputs(case["m"], case["n"], case["k"], case["dtype"])[2]
-
-    def once(x, out, rows, columns):
-        return finished(x + bias[columns], out)
-
-    def twice(x, out, rows, columns):
-        return finished(near(x, out) + bias[columns], out)
-
-    return [(", bias added in FP32", once), (", rounded, then bias added", twice)]
-
-
-def products(recording):
-    known = {}
-
-    def name_of(case):
-        return f"{case['op']}, {case['setting']}" + (f", {case['library']}" if "library" in case else "")
-
-    def text_of(case):
-        said = case["out"]
-        key = case["dtype"], case["m"], case["n"], case["k"], said["type"], said["sha"], "bias" in case["op"]
-        if key not in known:
-            known[key] = _product(recording, case)
-        return known[key]
-
-    return _grouped(recording, lambda case: f"{case['dtype']} {case['m']}x{case['n']} K = {case['k']}" +
-                    (f" spread {case['spread']}" if "spread" in case else ""), name_of, text_of)
-
-
-def _product(recording, case):
-    said, misses = case["out"], []
-    given = recording.bits(said)
-    for variant, kind, a, b, formats in _matmul_variants(case):
-        for end, finish in _finishes(case):
-            found, how = search(given, a, b, formats, kind, said["type"], rows=said.get("rows"),
-                                columns=said.get("columns"), sha=said["sha"], finish=finish)
-            if found:
-                return f"= {variant}{found}{end} ({how})"
-            misses.append(f"{variant}{how}{end}")
-    return "NONE: " + " / ".join(misses)
-
-
-def _scaled_finishes(case):
-    """Scales applied in the orders that a kernel may have."""
-    scale_a, scale_b = scales_of(case["scales"], case["m"], case["n"])
-
-    def of(order):
-        def finish(x, out, rows, columns):
-            a, b = (s if s.size == 1 else s[part] for s, part in ((scale_a, rows), (scale_b, columns)))
-            return finished(order(x, a, b.T), out)
-        return finish
-
-    if case["scales"] == "one":
-        return [("", finished)]
-    return [(", " + name, of(order)) for name, order in (
-        ("times (scale a times scale b)", lambda x, a, b: x * (a * b)),
-        ("times scale a, times scale b", lambda x, a, b: x * a * b),
-        ("times scale b, times scale a", lambda x, a, b: x * b * a),
-        ("times both, rounded once", lambda x, a, b: (x.astype(np.float64) * a * b).astype(np.float32)))]
-
-
-def scaled_products(recording):
-    def text_of(case):
-        said, misses = case["out"], []
-        a, b = scaled_inputs(case["m"], case["n"], case["k"], case["a"], case["b"])
-        for end, finish in _scaled_finishes(case):
-            found, how = search(recording.bits(said), a, b, (case["a"], case["b"]), "fp8", said["type"],
-                                rows=said.get("rows"), columns=said.get("columns"), sha=said["sha"], finish=finish)
-            if found:
-                return f"= {found}{end} ({how})"
-            misses.append(how + end)
-        return f"NONE: {misses[0]}"
-
-    return _grouped(recording, lambda case: f"{case['a']} x {case['b']} {case['m']}x{case['n']} K = {case['k']}",
-                    lambda case: f"{'fast' if case['fast'] else 'not fast'}, scales {case['scales']}", text_of)
-
-
-def _grouped(recording, subject_of, name_of, text_of):
-    """A line for all cases of a subject of which the same is found, with the kernels that ran; errors at the end."""
-    kernels, errors = recording.facts.get("kernels", []), collections.defaultdict(list)
-    for subject, cases in itertools.groupby(recording.cases, subject_of):
-        groups = collections.defaultdict(list)
-        for case in cases:
-            if "error" in case:
-                errors[case["error"]].append(f"{subject} {name_of(case)}")
-                continue
-            ran = " + ".join(dict.fromkeys(kernels[i][:110] for i in case.get("kernels", [])))
-            groups[f"{case['out']['type']} {text_of(case)}"].append(name_of(case) + (f" [{ran}]" if ran else ""))
-        for text, names in groups.items():
-            yield f"{subject}: {text}: {'; '.join(dict.fromkeys(names))}"
-    for error, names in errors.items():
-        yield f"error: {error}: {len(names)} cases, {names[0]} the first"
-
-
 def speed(recording):
     for case in recording.cases:
         yield ", ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
@@ -214,7 +101,7 @@ def speed(recording):
 
 
 SECTIONS = {"autocast": autocast, "scaler": of_scaler, "optimizers": optimizers, "matmul": products,
-            "scaled_mm": scaled_products, "elementwise": elementwise, "attention": attention, "trained": trained,
+            "scaled_mm": products, "elementwise": elementwise, "attention": attention, "trained": trained,
             "speed": speed}
 
 

@@ -1,4 +1,6 @@
 """How far a device's softmax, normalization, activations, losses, attention and trainings are from ours."""
+from typing import NamedTuple
+
 import ampscope.torch
 import numpy as np
 import torch
@@ -6,7 +8,7 @@ import torch
 from . import attention as attentions
 from . import elementwise as ops
 from . import trained as trainings
-from .distances import described
+from .distances import Distance, distance
 from .records import bits, rounded
 from .rules import values_of
 
@@ -49,52 +51,93 @@ def _kept_values(tensor, said):
     return values_of(_kept(tensor, said), said["type"]).astype(np.float64)
 
 
-def _distances(recording, said, ours, exact):
-    """In words: to ours (None if we have none) and to FP64 rounded once; and the error of both to the latter."""
-    given, wanted = recording.values(said), _kept_values(exact, said)
+class Measured(NamedTuple):
+    """How far a tensor is from ours (None if we have none), and from FP64 rounded once; and the largest errors of the
+    device's and ours as shares of the largest number."""
+    ours: Distance
+    exact: Distance
+    error: float
+    our_error: float
+
+    def __str__(self):
+        texts = [] if self.ours is None else [f"ours: {self.ours}"]
+        error = f"largest error {self.error:.2g} of the largest number"
+        return "; ".join([*texts, f"FP64: {self.exact}",
+                          error if self.ours is None else f"{error}, ours {self.our_error:.2g}"])
+
+
+def _measured(recording, said, ours, exact):
+    given, wanted = recording.bits(said), _kept_values(exact, said)
     size = np.abs(wanted).max()
-    texts = [] if ours is None else [f"ours: {described(_kept(ours, said), recording.bits(said))}"]
-    texts.append(f"FP64: {described(_kept(exact, said), recording.bits(said))}")
-    sets = [given] + ([] if ours is None else [_kept_values(ours, said)])
-    errors = [f"{np.abs(x - wanted).max() / size:.2g}" for x in sets]
-    texts.append(", ours ".join([f"largest error {errors[0]} of the largest number", *errors[1:]]))
-    return "; ".join(texts)
+
+    def error_of(values):
+        return float(np.abs(values - wanted).max() / size)
+
+    return Measured(None if ours is None else distance(_kept(ours, said), given), distance(_kept(exact, said), given),
+                    error_of(recording.values(said)), 0.0 if ours is None else error_of(_kept_values(ours, said)))
 
 
-def elementwise(recording):
-    """The distance to ours (the trainer's ops, which round once from more bits, where it has one), and to FP64
-    rounded once."""
+def elementwise_measured(recording):
+    """Cases, names of their tensors, and the distances of these to ours (the trainer's ops, which round once from more
+    bits, where it has one), and to FP64 rounded once."""
     for case in recording.cases:
         op, shape, dtype = case["op"], tuple(case["shape"]), case["dtype"]
-        asked = f"{op} {dtype} {shape[0]}x{shape[1]}"
         if "error" in case:
-            yield f"{asked}: error: {case['error']}"
             continue
         ours = emulated(lambda: ops.compute(op, shape, dtype, "cpu"), strict="ops")
         exact = ops.compute(op, shape, dtype, "cpu", wide=True)
-        for name, said in case.items():
-            if name not in ours:
-                continue
-            yield f"{asked} {name}: {_distances(recording, said, ours[name] if op in OURS else None, exact[name])}"
+        for name in [key for key in ours if key in case]:
+            yield case, name, _measured(recording, case[name], ours[name] if op in OURS else None, exact[name])
 
 
-def attention(recording):
-    """The distance to the emulated attention with the sums of Hopper's tensor cores, and to FP64 rounded once."""
+def attention_measured(recording):
+    """The same for attention; ours is emulated with the sums of Hopper's tensor cores."""
     for case in recording.cases:
-        shape, dtype = tuple(case["shape"]), case["dtype"]
-        asked = f"{case['backend']} {dtype} {'x'.join(map(str, shape))}{', causal' if case['causal'] else ''}"
         if "error" in case:
-            yield f"{asked}: error: {case['error']}"
             continue
+        shape, dtype = tuple(case["shape"]), case["dtype"]
         ours = emulated(lambda: attentions.compute(shape, dtype, case["causal"], "cpu"),
                         f"fp32,accumulate=hopper-wgmma-{dtype}")
         exact = attentions.compute(shape, dtype, case["causal"], "cpu", wide=True)
-        for name, said in case.items():
-            if name not in ours:
-                continue
+        for name in [key for key in ours if key in case]:
             rows = [t[name].reshape(-1, shape[-1]) for t in (ours, exact)]
-            yield f"{asked} {name}: {_distances(recording, said, *rows)}"
-        yield f"{asked}: {'the same' if case['repeats'] else 'NOT the same'} a second time"
+            yield case, name, _measured(recording, case[name], *rows)
+
+
+def _errors(recording, asked_of):
+    yield from (f"{asked_of(case)}: error: {case['error']}" for case in recording.cases if "error" in case)
+
+
+def elementwise(recording):
+    def asked_of(case):
+        return f"{case['op']} {case['dtype']} {'x'.join(map(str, case['shape']))}"
+
+    for case, name, measured in elementwise_measured(recording):
+        yield f"{asked_of(case)} {name}: {measured}"
+    yield from _errors(recording, asked_of)
+
+
+def attention(recording):
+    def asked_of(case):
+        causal = ", causal" if case["causal"] else ""
+        return f"{case['backend']} {case['dtype']} {'x'.join(map(str, case['shape']))}{causal}"
+
+    for case, name, measured in attention_measured(recording):
+        yield f"{asked_of(case)} {name}: {measured}"
+    for case in recording.cases:
+        if "error" not in case:
+            yield f"{asked_of(case)}: {'the same' if case['repeats'] else 'NOT the same'} a second time"
+    yield from _errors(recording, asked_of)
+
+
+def training_compared(case, losses):
+    """Of a recorded training: the name of each other run, its losses, and how many of the first ones are equal."""
+    runs = {row: lambda model, row=row: ampscope.torch.emulate(model, row, threads=1)
+            for row in EMULATED[case["precision"]]}
+    for name, around in ({"this processor": None} | runs).items():
+        ours = trainings.train(case["network"], case["precision"], "cpu", around, "cuda" if around else "cpu")
+        ours = ours[0].double().numpy()
+        yield name, ours, int(np.argmax(ours != losses)) if (ours != losses).any() else len(losses)
 
 
 def trained(recording):
@@ -107,12 +150,7 @@ def trained(recording):
         losses = recording.values(case["losses"]).astype(np.float64)
         yield (f"{asked}: {losses[0]:.9g} ... {losses[-1]:.9g}, scales {case['scales']}, "
                f"{'the same' if case['repeats'] else 'NOT the same'} a second time")
-        runs = {row: lambda model, row=row: ampscope.torch.emulate(model, row, threads=1)
-                for row in EMULATED[case["precision"]]}
-        for name, around in ({"this processor": None} | runs).items():
-            region = "cuda" if around else "cpu"
-            ours = trainings.train(case["network"], case["precision"], "cpu", around, region)[0].double().numpy()
+        for name, ours, same in training_compared(case, losses):
             error = np.abs(ours - losses) / losses
-            same = int(np.argmax(ours != losses)) if (ours != losses).any() else len(losses)
             yield (f"  {name}: the first {same} losses are equal; off by {error[0]:.2g} at first, {error[9]:.2g} at "
                    f"step 10, {error[-1]:.2g} at the end, at most {error.max():.2g}")

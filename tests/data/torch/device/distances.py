@@ -1,4 +1,6 @@
 """How far bits are from others: numbers of units in the last place."""
+from typing import NamedTuple
+
 import numpy as np
 
 
@@ -14,11 +16,23 @@ def ulps(a, b):
     return np.abs(ordered(a) - ordered(b))
 
 
+class Distance(NamedTuple):
+    """Of two arrays of bits: which share of the elements differs, and by how many units 99 % and all differ at most."""
+    share: float
+    usual: int
+    most: int
+
+    def __str__(self):
+        if self.share == 0:
+            return "equal"
+        return f"{100 * self.share:.3g} % differ, 99 % by at most {self.usual:,} ulp, all by at most {self.most:,}"
+
+
+def distance(a, b):
+    away = ulps(a, b)
+    return Distance(np.count_nonzero(a != b) / max(a.size, 1), int(np.quantile(away, 0.99, method="lower")),
+                    int(away.max()))
+
+
 def described(a, b):
-    """Of two arrays of bits: "equal", or how many elements differ and by how much."""
-    distance = ulps(a, b)
-    share = np.count_nonzero(a != b) / max(a.size, 1)
-    if share == 0:
-        return "equal"
-    usual = int(np.quantile(distance, 0.99, method="lower"))
-    return f"{100 * share:.3g} % differ, 99 % by at most {usual:,} ulp, all by at most {int(distance.max()):,}"
+    return str(distance(a, b))

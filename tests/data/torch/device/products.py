@@ -1,18 +1,17 @@
 """Which sums of ours give the bits of a recorded product: rows of ampscope's table, and ways to split K.
 
-A way to split K says which products belong to which part, and in what order the parts' sums are added: in FP32, of sums
-that are kept in FP32 or rounded to the output's type before, or with each sum of two rounded to that type. Each part is
-a row's sum. Ways are tried on a few elements; those that hold are then tried on all, by the hash of the whole product.
+Ways are tried on a few elements; those that hold are then tried on all that were kept, and by the hash of the whole
+product.
 """
 import itertools
+from typing import NamedTuple
 
-import ampscope
 import numpy as np
 
 from .distances import described
 from .recording import digest
-from .rules import codes_of, near
-from .steps import fused, kinds
+from .steps import kinds
+from .sums import Asked, Way, orders_of
 
 ROWS = {
     "fp16": ["hopper-wgmma-fp16", "ampere-fp16", "hopper-wgmma-fp16-acc16", "fp32", "exact", "volta-fp16",
@@ -24,123 +23,91 @@ ROWS = {
             "hopper-wgmma-fp8-promote32", "hopper-wgmma-fp8-promote256", "hopper-wgmma-fp8-promote512",
             "hopper-mma-fp8", "blackwell-fp8", "fp32", "exact"],
 }
-MOST_PARTS = 128
+SPLIT = {"fp16": 3, "bf16": 2, "fp32": 1, "tf32": 2, "fp8": 2}  # of how many of them parts are tried
+MOST_RUNS, MOST_CYCLIC = 128, 33
 
 
-def orders_of(n):
-    """Orders in which n parts are added."""
-    yield "in order", [*range(n)]
-    if n > 2:
-        yield "last first", [n - 1, *range(n - 1)]
-        yield "backwards", [*range(n)][::-1]
-
-
-def runs(k, own):
-    """Parts of `own` products each, and the rest."""
-    return [slice(begin, min(begin + own, k)) for begin in range(0, k, own)]
-
-
-def cyclic(k, n, tile):
-    """n parts, each every nth tile."""
-    return [np.flatnonzero(np.arange(k) // tile % n == part) for part in range(n)]
-
-
-def ways(k):
-    """The ways to share out k products: a name, which begins with that of our split-K if it is one, and the indices of
-    each part. Runs come first, of whole tiles, the widest tiles first."""
+def splits(k):
+    """The ways to share out k products: runs of whole tiles, the widest tiles first, and tiles taken in turn."""
     seen = {k}
     for tile in (128, 64, 32, 16, 8, 4, 2, 1):
         tiles = -(-k // tile)
-        for n in range(2, min(tiles, MOST_PARTS) + 1):
+        for n in range(2, min(tiles, MOST_RUNS) + 1):
             own = -(-tiles // n) * tile
             if own not in seen:
                 seen.add(own)
-                parts = runs(k, own)
-                yield f"{f'split{n}: ' if tile == 128 and len(parts) == n else ''}{len(parts)} runs of {own}", parts
+                yield Way(runs=own)
     for tile in (64, 32, 16, 8, 4, 2, 1):
-        for n in range(2, min(-(-k // tile), 17)):
-            yield f"{f'split{n}cyclic: ' if tile == 64 else ''}{n} parts of every {n}th {tile}", cyclic(k, n, tile)
+        yield from (Way(cyclic=(n, tile)) for n in range(2, min(-(-k // tile) - 1, MOST_CYCLIC) + 1))
 
 
-class Sums:
-    """A product of a (M x K) and b (N x K), as FP32 numbers of the given formats, by each row."""
-
-    def __init__(self, a, b, a_format, b_format):
-        self.a, self.b, self.formats, self.known = a, b, (a_format, b_format), {}
-
-    def of(self, row, part=None):
-        """The sums of a part's products."""
-        key = row, None if part is None else (part if isinstance(part, slice) else part.tobytes()).__repr__()
-        if key not in self.known:
-            a, b = (self.a, self.b) if part is None else (self.a[:, part], self.b[:, part])
-            self.known[key] = ampscope.matmul(np.ascontiguousarray(a), np.ascontiguousarray(b.T), row, threads=1,
-                                              a_format=self.formats[0], b_format=self.formats[1])
-        return self.known[key]
-
-
-def total(sums, row, way, order=None, stored="fp32", each="fp32"):
-    """Parts, rounded to `stored` and added in FP32, each sum of two rounded to `each`; the first is not added to
-    anything."""
-    parts = [near(sums.of(row, part), stored) for part in way]
-    order = range(len(parts)) if order is None else order
-    result = parts[order[0]]
-    for number in order[1:]:
-        result = near(result + parts[number], each)
-    return result
-
-
-class Candidate:
-    """A way to compute a product; compute(Sums) gives FP32 numbers before they are stored."""
-
-    def __init__(self, name, compute):
-        self.name, self.compute = name, compute
-
-
-def candidates(kind, k, out):
+def candidates(kind, k, out, biased):
     """The simple ones first."""
-    for row in ROWS[kind]:
-        yield Candidate(row, lambda sums, row=row: sums.of(row))
-    low = [] if out == "fp32" else [(out, "fp32", f", stored as {out}"), (out, out, f", each sum {out}")]
-    for row in ROWS[kind][:3 if kind == "fp8" else 1 if kind == "fp32" else 3]:
-        for way, parts in ways(k):
-            for (stored, each, text), (order, numbers) in itertools.product(
-                    [("fp32", "fp32", ""), *low], orders_of(len(parts))):
-                yield Candidate(f"{row}, {way}, added {order}{text}",
-                                lambda sums, row=row, parts=parts, numbers=numbers, stored=stored, each=each:
-                                total(sums, row, parts, numbers, stored, each))
+    yield from map(Way, ROWS[kind])
+    types = [("fp32", "fp32")] + ([] if out == "fp32" else [(out, "fp32"), (out, out)])
+    for row in ROWS[kind][:SPLIT[kind]]:
+        for split in splits(k):
+            for (stored, each), order in itertools.product(types, orders_of(len(split.parts(k)))):
+                yield split._replace(row=row, order=order, stored=stored, each=each)
+            if biased:
+                yield split._replace(row=row, bias_first=True)
     if kind != "fp32" and k <= 4096:
-        for products, fraction in kinds(kind):
-            yield Candidate(f"steps of {products} products, {fraction} bits",
-                            lambda sums, p=products, f=fraction: fused(sums.a, sums.b, sums.formats, p, f))
+        yield from (Way(steps=steps) for steps in kinds(kind))
 
 
-def finished(x, out, rows=None, columns=None):
-    """FP32 numbers as they are stored: bits."""
-    return codes_of(x, out)
+class Found(NamedTuple):
+    """A way that gives the recorded bits, how the operands are read and what ends it, and of how many elements: "all",
+    by the hash of the whole product, or "kept" ones."""
+    way: Way
+    operands: str
+    ending: str
+    of: str
+
+    def text(self, k):
+        begin, end = (f"{self.operands}, " if self.operands else ""), (f", {self.ending}" if self.ending else "")
+        return f"= {begin}{self.way.name(k)}{end} ({self.of})"
 
 
-def search(recorded, a, b, formats, kind, out, *, rows=None, columns=None, sha=None, finish=finished):
-    """The name of the first candidate that gives the recorded bits, and what was found: "all" (the hash of the whole
-    product), "kept" elements only; or None and the distance of the nearest row. `finish` makes bits of sums, and of
-    which rows and columns of the product they are."""
-    k = a.shape[1]
-    rows = np.arange(a.shape[0]) if rows is None else np.asarray(rows)
-    columns = np.arange(b.shape[0] if columns is None else min(columns, b.shape[0]))
-    few = np.ix_(np.unique(np.linspace(0, len(rows) - 1, 2).astype(int)), np.arange(min(len(columns), 16)))
-    some_rows, some_columns = rows[few[0].ravel()], columns[few[1].ravel()]
-    small, kept = Sums(a[some_rows], b[some_columns], *formats), Sums(a[rows], b[columns], *formats)
-    every, best = (np.arange(a.shape[0]), np.arange(b.shape[0])), None
-    for candidate in candidates(kind, k, out):
-        if not np.array_equal(finish(candidate.compute(small), out, some_rows, some_columns), recorded[few]):
-            continue
-        if not np.array_equal(finish(candidate.compute(kept), out, rows, columns), recorded):
-            continue
-        if sha is None:
-            return candidate.name, "kept"
-        if digest(finish(candidate.compute(Sums(a, b, *formats)), out, *every)) == sha:
-            return candidate.name, "all"
-        best = best or (candidate.name, "kept, not all")  # few elements in a narrow type are equal by chance
-    if best:
-        return best
-    nearest = {row: described(finish(kept.of(row), out, rows, columns), recorded) for row in ROWS[kind][:4]}
-    return None, "; ".join(f"{row}: {text}" for row, text in nearest.items())
+class Product:
+    """A recorded product, to be compared with ours."""
+
+    def __init__(self, recording, case):
+        said = self.said = case["out"]
+        self.asked, self.given = Asked(case), recording.bits(said)
+        m, n = said["shape"]
+        self.rows = np.asarray(said.get("rows", np.arange(m)))
+        self.columns = np.arange(min(said.get("columns", n), n))
+        self.every = np.arange(m), np.arange(n)
+
+    def ours(self, way, operands, ending, rows, columns, sums=None):
+        """Our bits of some rows and columns."""
+        sums = sums or self.asked.sums(operands, rows, columns)
+        return self.asked.endings[ending](way.compute(sums), self.said["type"], rows, columns)
+
+    def differences(self, found, sums=None):
+        """Of how many elements ours are compared, and how many differ. Where the hash of the whole product is ours, all
+        its elements are compared; otherwise those that were kept are, and one counts as different if all are equal."""
+        whole = self.ours(found.way, found.operands, found.ending, *self.every, sums)
+        kept = int(np.count_nonzero(whole[np.ix_(self.rows, self.columns)] != self.given))
+        return (whole.size, kept) if digest(whole) == self.said["sha"] else (self.given.size, max(kept, 1))
+
+    def search(self):
+        """What is found, and None; or None, and how far the nearest rows are in words."""
+        asked, out, best, misses = self.asked, self.said["type"], None, []
+        few = np.unique(np.linspace(0, len(self.rows) - 1, 2).astype(int)), np.arange(min(len(self.columns), 16))
+        small = self.rows[few[0]], self.columns[few[1]]
+        for (operands, (kind, *_)), ending in itertools.product(asked.operands.items(), asked.endings):
+            first, kept = asked.sums(operands, *small), asked.sums(operands, self.rows, self.columns)
+            for way in candidates(kind, asked.k, out, asked.biased and not ending):
+                if not np.array_equal(self.ours(way, operands, ending, *small, first), self.given[np.ix_(*few)]) or \
+                        not np.array_equal(self.ours(way, operands, ending, self.rows, self.columns, kept), self.given):
+                    continue
+                if digest(self.ours(way, operands, ending, *self.every)) == self.said["sha"]:
+                    return Found(way, operands, ending, "all"), None
+                # Few elements of a narrow type may be equal by chance.
+                best = best or Found(way, operands, ending, "kept, not all")
+            ours = {row: self.ours(Way(row), operands, ending, self.rows, self.columns, kept)
+                    for row in ROWS[kind][:4]}
+            misses.append(", ".join(filter(None, (operands, ending))) + ": " * bool(operands or ending) +
+                          "; ".join(f"{row}: {described(bits, self.given)}" for row, bits in ours.items()))
+        return best, None if best else " / ".join(misses)

@@ -23,8 +23,10 @@ def words(seed, count):
 def normal(seed, *shape, spread=0):
     """FP32 numbers close to normal ones, each the sum of eight uniform ones; times 2^-(0 ... spread)."""
     count = int(np.prod(shape))
-    parts = words(2 * seed, 2 * count).view("<u2").reshape(count, 8).astype(np.int64).sum(1)
-    x = (parts - 4 * 65535) / (65536 * np.sqrt(8 / 12))
+    pairs, low = words(2 * seed, 2 * count).reshape(count, 2), np.uint64(0x0000FFFF0000FFFF)
+    pairs = ((pairs & low) + (pairs >> np.uint64(16) & low)).sum(1)  # of 16-bit numbers, in two halves
+    parts = (pairs & np.uint64(0xFFFFFFFF)) + (pairs >> np.uint64(32))
+    x = (parts.astype(np.int64) - 4 * 65535) / (65536 * np.sqrt(8 / 12))
     if spread:
         x = np.ldexp(x, -((words(2 * seed + 1, count) >> np.uint64(40)) % np.uint64(spread + 1)).astype(np.int64))
     return x.astype(np.float32).reshape(shape)
@@ -43,8 +45,8 @@ def _fp8_codes(x, exponent_bits, fraction_bits, largest):
     values = np.ldexp(f + np.where(e > 0, 1 << fraction_bits, 0), np.maximum(e, 1) - bias - fraction_bits)
     middle = (values[1:] + values[:-1]) / 2
     size = np.abs(x.astype(np.float64))
-    below, above = np.searchsorted(middle, size, "left"), np.searchsorted(middle, size, "right")
-    nearest = np.where(below % 2 == 0, below, above)
+    nearest = np.searchsorted(middle, size)
+    nearest += (nearest % 2 == 1) & (middle[np.minimum(nearest, largest - 1)] == size)
     return (nearest | np.where(np.signbit(x), 0x80, 0)).astype(np.uint8)
 
 
@@ -90,6 +92,7 @@ def near(x, name):
 _normal = functools.cache(normal)  # for all formats
 
 
+@functools.lru_cache(2)  # cases with the same inputs follow each other
 def product_inputs(m, n, k, dtype, spread=0):
     """Of matmul.py, as FP32 numbers: a of M x K, b of N x K, a bias of N numbers."""
     seed = 1000 + k + 20 * spread
@@ -97,6 +100,7 @@ def product_inputs(m, n, k, dtype, spread=0):
             near(_normal(seed + 2, n), dtype))
 
 
+@functools.lru_cache(2)
 def scaled_inputs(m, n, k, a_format, b_format):
     """Of scaled_mm.py, as FP32 numbers: a of M x K, b of N x K."""
     return near(4 * _normal(3000 + k, m, k), a_format), near(4 * _normal(3001 + k, n, k), b_format)
