@@ -20,7 +20,8 @@ struct Update {
 };
 
 Update update_of(const std::string& name, double lr, double beta1, double beta2, double eps, double weight_decay,
-                 double momentum, const std::string& rounding, double dampening, bool nesterov, int random_bits) {
+                 double momentum, const std::string& rounding, double dampening, bool nesterov, int random_bits,
+                 bool contract) {
     OptimizerOptions o = optimizer(name).options;
     o.learning_rate = lr;
     o.beta1 = beta1;
@@ -30,6 +31,7 @@ Update update_of(const std::string& name, double lr, double beta1, double beta2,
     o.momentum = momentum;
     o.dampening = dampening;
     o.nesterov = nesterov;
+    o.contract = contract;
     check(o);
     if (random_bits < 1 || random_bits > 32) throw std::invalid_argument("random_bits: expected 1 to 32");
     return {.options = o,
@@ -93,7 +95,7 @@ void bind_optimizer(nb::module_& m) {
     nb::class_<Update>(m, "OptimizerUpdate").def_ro("options", &Update::options);
     m.def("optimizer_update", &update_of, nb::arg("name"), nb::arg("lr"), nb::arg("beta1"), nb::arg("beta2"),
           nb::arg("eps"), nb::arg("weight_decay"), nb::arg("momentum"), nb::arg("rounding"), nb::arg("dampening"),
-          nb::arg("nesterov"), nb::arg("random_bits"), InEnvironment());
+          nb::arg("nesterov"), nb::arg("random_bits"), nb::arg("contract") = false, InEnvironment());
     m.def("optimizer_step", &step, nb::arg("update"), nb::arg("t"), nb::arg("key"), nb::arg("formats"), nb::arg("kept"),
           nb::arg("weight").noconvert(), nb::arg("gradient").noconvert(), nb::arg("m").noconvert(),
           nb::arg("v").noconvert(), nb::arg("compensation").noconvert(), InEnvironment());

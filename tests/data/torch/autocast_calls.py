@@ -144,20 +144,21 @@ def region(device):
             torch.clear_autocast_cache()
 
 
-def result_of(device, call, arguments, dtypes, **named):
+def result_of(device, call, arguments, dtypes, real=False, **named):
     """The dtype of the result, "error", or nothing."""
     given = iter(dtypes)
     on = "cpu" if device == "none" else device
+    real = real or on == "cpu"
 
     def argument(a):
         if isinstance(a, Operand):
             dtype = next(given)
-            return a.values.to(dtype) if on == "cpu" else torch.empty(a.values.shape, dtype=dtype, device=on)
-        if isinstance(a, torch.Tensor) and on != "cpu":
-            return torch.empty(a.shape, dtype=a.dtype, device=on)
+            return a.values.to(on, dtype) if real else torch.empty(a.values.shape, dtype=dtype, device=on)
+        if isinstance(a, torch.Tensor):
+            return a.to(on) if real else torch.empty(a.shape, dtype=a.dtype, device=on)
         return a
 
-    with contextlib.nullcontext() if on == "cpu" else FakeTensorMode(allow_non_fake_inputs=True), region(device):
+    with contextlib.nullcontext() if real else FakeTensorMode(allow_non_fake_inputs=True), region(device):
         try:
             result = call(*tree_map(argument, list(arguments)), **named)
         except Exception as error:
@@ -172,7 +173,8 @@ def spelled(dtypes):
     return ",".join(NAMES[d] for d in dtypes)
 
 
-def line(device, op):
+def line(device, op, real=False):
+    """With `real`, calls on any device are real ones: device/autocast.py makes them on a GPU."""
     call, *arguments = CALLS[op]
     if isinstance(call, str):
         call = getattr(aten, call)
@@ -181,14 +183,15 @@ def line(device, op):
     kinds = itertools.product((torch.float32, low), repeat=min(count, 3))
     calls = []
     for dtypes in (k + k[-1:] * (count - len(k)) for k in kinds):
-        if result := result_of(device, call, arguments, dtypes):
+        if result := result_of(device, call, arguments, dtypes, real):
             calls.append(f"{spelled(dtypes)}={result}")
-        if op in TAKE_DTYPE and (result := result_of(device, call, arguments, dtypes, dtype=low)):
+        if op in TAKE_DTYPE and (result := result_of(device, call, arguments, dtypes, real, dtype=low)):
             calls.append(f"{spelled(dtypes)},dtype:{NAMES[low]}={result}")
     return " ".join([device, op, *calls])
 
 
-print(f"# torch {torch.__version__}, commit {torch.version.git_version}")
-for op in sorted(CALLS):
-    for device in DEVICES:
-        print(line(device, op))
+if __name__ == "__main__":
+    print(f"# torch {torch.__version__}, commit {torch.version.git_version}")
+    for op in sorted(CALLS):
+        for device in DEVICES:
+            print(line(device, op))

@@ -42,12 +42,13 @@ def bits(tensor):
     return 0x7FC00000 if torch.isnan(value) else struct.unpack("<I", struct.pack("<f", value.item()))[0]
 
 
-def sequence(number):
+def sequence(number, device="cpu", trace=None):
+    """The hash of a sequence. Scales and growth trackers of its steps are appended to the list `trace`."""
     words = Words(number)
-    scaler = torch.amp.GradScaler("cpu", init_scale=INIT[words.below(7)], growth_factor=GROWTH[words.below(5)],
+    scaler = torch.amp.GradScaler(device, init_scale=INIT[words.below(7)], growth_factor=GROWTH[words.below(5)],
                                   backoff_factor=BACKOFF[words.below(4)], growth_interval=1 + words.below(5))
     overflows = words.below(4)  # quarters
-    weight = torch.zeros(1, requires_grad=True)
+    weight = torch.zeros(1, device=device, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=0.0)
     steps = [0]
     optimizer.register_step_post_hook(lambda *_: steps.__setitem__(0, steps[0] + 1))
@@ -58,7 +59,7 @@ def sequence(number):
         for byte in struct.pack("<I", value):
             state = ((state ^ byte) * 0x100000001B3) & (2**64 - 1)
 
-    scaler.scale(torch.zeros(1))  # makes its tensors
+    scaler.scale(torch.zeros(1, device=device))  # makes its tensors
     for _ in range(STEPS):
         if words.below(4) < overflows:
             code = [0x7F800000, 0xFF800000, 0x7FC00000][words.below(3)]
@@ -66,15 +67,18 @@ def sequence(number):
             code = words.next() >> 32
             if code & 0x7F800000 == 0x7F800000:
                 code ^= 0x40000000
-        weight.grad = torch.tensor([struct.unpack("<f", struct.pack("<I", code))[0]])
+        weight.grad = torch.tensor([struct.unpack("<f", struct.pack("<I", code))[0]], device=device)
         before = steps[0]
         scaler.unscale_(optimizer)
         add(bits(weight.grad))
         scaler.step(optimizer)
         add(steps[0] - before)
         scaler.update()
-        add(bits(scaler._scale))
-        add(int(scaler._growth_tracker.item()))
+        left = [bits(scaler._scale), int(scaler._growth_tracker.item())]
+        add(left[0])
+        add(left[1])
+        if trace is not None:
+            trace.append(left)
     return state & 0xFFFFFFFF
 
 

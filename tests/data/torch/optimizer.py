@@ -41,8 +41,8 @@ MAKE = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim
 class Stream:
     """One linear congruential generator an element; test_optimizer.cpp has the same."""
 
-    def __init__(self):
-        self.x = (np.arange(N, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    def __init__(self, n=N):
+        self.x = (np.arange(n, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
 
     def next(self, spread):
         """A number in [-1, 1), times 2^-(0 ... spread)."""
@@ -97,4 +97,5 @@ def main():
                               "weights": weights}))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -156,7 +156,7 @@ def gpt(p, x, y, rms=False, activation="tanh", width=16, heads=2, depth=2, vocab
     positions = p("wpe.weight", (tokens, width), "normal", 0.02)
     h = F.embedding(x, table) + positions
     residual = 0.02 / np.sqrt(2.0 * depth)
-    mask = torch.full((tokens, tokens), float("-inf")).triu(1)
+    mask = torch.full((tokens, tokens), float("-inf"), device=x.device).triu(1)
     for i in range(depth):
         n = norm("h.%d.ln1" % i, h)
         q, k, v = (lin("h.%d.attn.%s" % (i, c), n, width).view(batch, tokens, heads, -1).transpose(1, 2) for c in "qkv")
@@ -235,4 +235,5 @@ def main():
     print('{"torch": "%s", "seed": %d, "cases": [\n%s\n]}' % (torch.__version__, SEED, ",\n".join(rows)))
 
 
-main()
+if __name__ == "__main__":
+    main()
