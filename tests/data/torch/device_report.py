@@ -21,17 +21,19 @@ from device.recording import Recording, recorded
 PRODUCTS = ("matmul", "scaled_mm")
 HEAD = """# PyTorch's products on an {name}, bit for bit
 
-Recorded on {date} on one {name} (compute capability {capability[0]}.{capability[1]}, driver {driver}) with PyTorch {torch},
+Recorded on {date} on one {name} (driver {driver}) with PyTorch {torch},
 CUDA {cuda}, cuBLAS {cublas} and cuDNN {cudnn}, by `tests/data/torch/device`. The recordings are in `{folder}`;
 this page is made by
 
-    PYTHONPATH=build/prof/python python3 tests/data/torch/device_report.py {folder} {date} > reports/torch-h200.md
+    PYTHONPATH=build/prof/python python3 tests/data/torch/device_report.py {folder} {date} \\
+        > reports/torch-h200.md
 
-Inputs follow from a rule (`device/rules.py`), so that a recording holds outputs only: a hash of each whole output, and
-the bits of all or some of its elements. "Compared" counts elements of whole products, since the hash is that of ours.
-`tests/python/test_torch_h200.py` repeats the comparison of all products but the largest. A row is one of the
-accumulators in `formats/accumulator.h`. One device and one version of cuBLAS were seen: how K is split, above all, may
-be another with the next.
+Inputs follow from a rule (`device/rules.py`), so that a recording holds outputs only: 64 bits of each whole
+output's SHA-256, and the bits of all or some of its elements. "Compared" counts elements of whole products, since the
+hash is that of ours, and those that were kept are equal one by one. `tests/python/test_torch_h200.py` repeats that for
+all products but the largest. A row is one of the accumulators in `formats/accumulator.h`. "Tells apart" says of how
+many products, the largest left out, another row would give other bits: small ones are often equal by more than one.
+One device and one version of cuBLAS were seen: how K is split, above all, may be another with the next.
 
 What the tables say:
 
@@ -44,12 +46,14 @@ What the tables say:
   scale a tensor: the sum times (scale a times scale b). Scales a row: the sum times b's, then times a's.
 - use_fast_accum=False moves the sum to FP32 after each 128 products; with True it stays in the tensor core's short
   accumulator throughout.
+- Most TF32 products and all with sums in FP16 ran kernels made for Ampere (cutlass_80, mma.sync): on this device
+  their bits are those of the Hopper rows, too, not of Ampere's.
 - Operands of TF32 products are rounded to nearest, ties to even: {ties} of the products below have operands where ties
   away from zero give other bits.
 - With allow_fp16_accumulation each part is summed in FP16, and each sum of two parts is rounded to FP16. A bias is
   added in FP32.
-- Small matrices are split far: even K = 16 into parts of 4 or 8. Where allow_splitk=False is possible (with a bias, or
-  with cuBLASLt), the product is one chain at every K.
+- Small matrices are split far: even K = 16 into parts of 4 or 8. With a bias, where PyTorch takes allow_splitk=False,
+  that leaves one chain at every K.
 """
 OPS = """
 ## Elementwise ops, softmax and norms
@@ -73,6 +77,9 @@ TRAINING = """
 setting beside the device's. "Farthest" is the largest relative difference of a loss; "processor's" is that of PyTorch
 on a processor, with the same precision.
 """
+OTHERS = {"hopper-wgmma-fp16": "ampere-fp16", "hopper-wgmma-bf16": "ampere-bf16", "hopper-wgmma-tf32": "ampere-tf32",
+          "hopper-wgmma-fp16-acc16": "ampere-fp16-acc16", "fp32": "exact",
+          "hopper-wgmma-fp8": "hopper-wgmma-fp8-promote128", "hopper-wgmma-fp8-promote128": "hopper-wgmma-fp8"}
 SETTINGS = {"high": " as TF32", "fp16 sums": ", allow_fp16_accumulation"}
 
 
@@ -99,7 +106,19 @@ def splits_of(group):
     return "; ".join(texts) or "no"
 
 
-def products_table(rows):
+def told_apart(recording, found):
+    """Of each setting and sum: of how many products another row gives other bits, and which row that is."""
+    others = [(number, what._replace(way=what.way._replace(row=OTHERS[what.way.row])))
+              for number, what in found.items() if recording.cases[number]["m"] < 2048]
+    counts = collections.Counter()
+    for case, what, _, differences in compare_products.compared(recording, others):
+        row = next(row for row, other in OTHERS.items() if other == what.way.row)
+        found_sum = sum_of(what._replace(way=what.way._replace(row=row)))
+        counts[setting_of(case), found_sum, what.way.row] += differences > 0
+    return {(setting, text): f"{other}: {count}" for (setting, text, other), count in counts.items()}
+
+
+def products_table(rows, apart):
     """A line for all cases with the same setting and sum."""
     groups = collections.defaultdict(lambda: (set(), set(), collections.defaultdict(set), [0, 0, 0]))
     for case, found, elements, differences in rows:
@@ -110,12 +129,12 @@ def products_table(rows):
             splits[case["k"]].add(found.way)
         for i, count in enumerate((1, elements, differences)):
             counts[i] += count
-    yield "| setting | sum | K in parts | stored as | M x N | products | compared | differ |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "| setting | sum | K in parts | stored as | M x N | products | compared | differ | tells apart |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for (setting, text), (outs, sizes, splits, counts) in groups.items():
         sizes = ", ".join(f"{m}x{n}" for m, n in sorted(sizes))
         yield (f"| {setting} | {text} | {splits_of(splits)} | {', '.join(sorted(outs))} | {sizes} | "
-               f"{' | '.join(f'{count:,}' for count in counts)} |")
+               f"{' | '.join(f'{count:,}' for count in counts)} | {apart.get((setting, text), '')} |")
 
 
 def misses(recording, known):
@@ -157,7 +176,7 @@ def products(folder):
         recording = Recording(recorded(folder, item))
         rows = list(compare_products.compared(recording, found[item].items()))
         yield f"\n## {title}\n"
-        yield from products_table(rows)
+        yield from products_table(rows, told_apart(recording, found[item]))
         distinct = {row[0]["out"]["sha"]: row[2] for row in rows}
         yield (f"\n{len(rows)} products, {sum(row[2] for row in rows):,} elements compared, "
                f"{sum(row[3] for row in rows)} differ; {len(distinct)} of the products are different ones, with "
@@ -254,7 +273,8 @@ def find(folder):
 
 
 def page(folder, date):
-    yield HEAD.rstrip().format(folder=folder, date=date, ties=ties(folder), **Recording(recorded(folder, "matmul")).facts["versions"])
+    versions = Recording(recorded(folder, "matmul")).facts["versions"]
+    yield HEAD.rstrip().format(folder=folder, date=date, ties=ties(folder), **versions)
     yield from products(folder)
     yield OPS
     yield from ops_table(folder)

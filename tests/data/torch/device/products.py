@@ -26,7 +26,8 @@ ROWS = {
     "fp8 promoted": ["hopper-wgmma-fp8-promote128", "hopper-wgmma-fp8-promote64", "hopper-wgmma-fp8-promote256",
                      "hopper-wgmma-fp8", "fp32", "exact"],
 }
-SPLIT = {"fp16": 3, "fp16 sums": 3, "bf16": 2, "fp32": 1, "tf32": 2, "fp8": 1, "fp8 promoted": 1}  # of how many of them parts are tried
+# Of how many of them parts are tried.
+SPLIT = {"fp16": 3, "fp16 sums": 3, "bf16": 2, "fp32": 1, "tf32": 2, "fp8": 1, "fp8 promoted": 1}
 MOST_RUNS, MOST_CYCLIC = 128, 33
 
 

@@ -117,8 +117,8 @@ class Asked:
         self.m, self.n, self.k = case["m"], case["n"], case["k"]
         self.bias, self.biased = None, "bias" in case.get("op", "")
         if "scales" in case:
-            self.operands = {"": ("fp8" if case["fast"] else "fp8 promoted", *scaled_inputs(self.m, self.n, self.k, case["a"], case["b"]),
-                                  (case["a"], case["b"]))}
+            formats, kind = (case["a"], case["b"]), "fp8" if case["fast"] else "fp8 promoted"
+            self.operands = {"": (kind, *scaled_inputs(self.m, self.n, self.k, *formats), formats)}
             # That of each kind of scales first which gives the bits of all cases: a narrow output may hide the order.
             names = list(SCALINGS) if case["scales"] != "rows" else list(SCALINGS)[::-1]
             self.endings = {"": finished} if case["scales"] == "one" else {
