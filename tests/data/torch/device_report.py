@@ -251,15 +251,14 @@ def speeds(folder):
     texts = []
     for case in Recording(recorded(folder, "speed")).cases:
         if case["what"] == "copy":
-            texts.append(f"- a copy in memory: {case['gb_s_read_and_written']:,.0f} GB/s, read and written")
+            texts.append(f"a copy in memory {case['gb_s_read_and_written']:,.0f} GB/s, read and written")
         elif case["what"] == "matmul":
             name = "TF32" if case["precision"] == "high" else case["dtype"].upper()
-            texts.append(f"- {name}: {case['tflops']:,.0f}")
+            texts.append(f"{name} {case['tflops']:,.0f}")
         else:
             scales = "row" if case["rows"] else "tensor"
-            texts.append(f"- FP8, use_fast_accum={case['fast']}, a scale a {scales}: {case['tflops']:,.0f}")
-    yield "Products of 8192 x 8192 matrices, TFLOP/s:\n"
-    yield from texts
+            texts.append(f"FP8, use_fast_accum={case['fast']}, a scale a {scales} {case['tflops']:,.0f}")
+    yield "Products of 8192 x 8192 matrices, TFLOP/s: " + ";\n".join(texts) + "."
 
 
 def find(folder):
@@ -290,7 +289,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
     parser.add_argument("date", help="when FOLDER was recorded")
-    parser.add_argument("--search", action="store_true", help="search for the sums of all products first (20 minutes)")
+    parser.add_argument("--search", action="store_true", help="search for the sums of all products first (5 minutes)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.search:
