@@ -13,10 +13,12 @@ SCRIPTS = pathlib.Path(__file__).parent.parent / "data" / "torch"
 sys.path.insert(0, str(SCRIPTS))
 
 import device_findings  # noqa: E402
-from device import matmul, records, rules, scaled_mm  # noqa: E402
+from device import matmul, records, rules, scaled_mm, trained  # noqa: E402
 from device.recording import Recording  # noqa: E402
 from device.records import NAMES, Recorder  # noqa: E402
 from device.steps import fused  # noqa: E402
+from device.sums import Sums, Way  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 
 def written(recorder, item):
@@ -120,6 +122,55 @@ def test_inputs_are_rounded_as_torch_does_and_bits_come_back(tmp_path, name):
     assert np.array_equal(recording.bits(first), records.bits(tensor))
     assert np.array_equal(recording.bits(second), records.bits(close)[[1, 5], :7])
     assert np.array_equal(recording.bits(third), records.bits(close))
+
+
+def test_fewer_columns_than_were_asked_for(tmp_path):
+    """Recordings from before 2026-11-28 say how many were asked for."""
+    recorder = Recorder("cpu", tmp_path)
+    tensor = records.rounded(rules.normal(1, 4, 50), "bf16")
+    said = recorder.keep(tensor, rows=2, columns=256)
+    assert said["columns"] == 50
+    recording = written(recorder, "item")
+    assert np.array_equal(recording.bits(said | {"columns": 256}), records.bits(tensor)[:2])
+
+
+def test_parts_that_are_added_in_fp16(tmp_path, monkeypatch):
+    """As cuBLAS adds them where sums in FP16 are allowed: see reports/torch-h200.md."""
+    way = Way("hopper-wgmma-fp16-acc16", runs=8, each="fp16", stored="fp16")
+
+    def call(a, b, bias):
+        return records.rounded(way.compute(Sums(a.float().numpy(), b.float().numpy(), ("fp16", "fp16"))), "fp16")
+
+    lines = found(Recorder("cpu", tmp_path), tmp_path, monkeypatch, "fp16", "fp16 sums", {"nt": call}, 64)
+    assert lines == ["fp16 32x48 K = 64: fp16 = hopper-wgmma-fp16-acc16, 8 runs of 8, added in order, each sum fp16 "
+                     "(all): nt, fp16 sums"]
+
+
+def test_parts_that_are_added_to_the_bias(tmp_path, monkeypatch):
+    way = Way("hopper-wgmma-tf32", runs=64, bias_first=True)
+
+    def call(a, b, bias):
+        a, b = (ampscope.quantize(x.numpy(), "tf32") for x in (a, b))
+        return torch.from_numpy(way.compute(Sums(a, b, ("tf32", "tf32"), bias.numpy())))
+
+    lines = found(Recorder("cpu", tmp_path), tmp_path, monkeypatch, "fp32", "high", {"linear, bias": call}, 256)
+    assert lines == ["fp32 32x48 K = 256: fp32 = nearest_even to TF32, hopper-wgmma-tf32, 4 runs of 64, added in order "
+                     "to the bias (all): linear, bias, high"]
+
+
+@pytest.mark.parametrize("name", trained.NETWORKS)
+def test_a_network_stays_on_its_device(name):
+    """Of a device that is not there, as fake tensors have it: one tensor that is made elsewhere raises."""
+    network, data, _ = trained.NETWORKS[name]
+    x, y = (torch.from_numpy(part) for part in data())
+    named = trained.Network(network, x, y).named
+
+    def on_device(tensor):
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device="cuda", requires_grad=tensor.requires_grad)
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        loss = network(lambda key, *_: on_device(named[key.replace(".", "_")]), on_device(x[:32]), on_device(y[:32]))
+        assert loss.device.type == "cuda"
 
 
 def test_the_command_records_and_skips_what_is_there(tmp_path):

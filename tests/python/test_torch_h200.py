@@ -75,9 +75,9 @@ def test_fp16_and_bf16_products(matmul):
 
 
 @pytest.mark.parametrize("dtype, setting, row, operands, unknown, elements", [
-    ("fp16", "fp16 sums", "hopper-wgmma-fp16-acc16", "", 0, 0),
-    ("fp32", "high", "hopper-wgmma-tf32", "nearest_even to TF32", 0, 0),
-    ("fp32", "highest", "fp32", "", 0, 0)])
+    ("fp16", "fp16 sums", "hopper-wgmma-fp16-acc16", "", 0, 172032),
+    ("fp32", "high", "hopper-wgmma-tf32", "nearest_even to TF32", 2, 835584),
+    ("fp32", "highest", "fp32", "", 0, 802816)])
 def test_products_in_parts_of_many_sizes(matmul, dtype, setting, row, operands, unknown, elements):
     """Sums in FP16, TF32 and FP32: each way to split K is in products.json."""
     found = found_in("matmul")
@@ -85,7 +85,9 @@ def test_products_in_parts_of_many_sizes(matmul, dtype, setting, row, operands, 
              if "error" not in case and case["m"] < LARGE and (case["dtype"], case["setting"]) == (dtype, setting)}
     known = cases & found.keys()
     assert len(cases - known) == unknown
-    assert {(found[number].way.row, found[number].operands) for number in known} == {(row, operands)}
+    ways = collections.Counter((found[number].way.row, found[number].operands) for number in known)
+    in_fp32 = {("fp32", ""): 1} if setting == "high" else {}  # of 16x512 with K = 256, which ran without tensor cores
+    assert ways == {(row, operands): len(known) - len(in_fp32)} | in_fp32
     chosen = [matmul.cases[number] for number in known]
     counts = counted(matmul, lambda number, case: found[number], lambda case: "elements" if case in chosen else "")
     assert counts == {"elements": elements, "differences": 0}

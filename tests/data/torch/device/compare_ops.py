@@ -42,8 +42,9 @@ def emulated(call, precision="fp32", **options):
 def _kept(tensor, said):
     """Bits of ours, of what is kept of the device's and in its type."""
     wide = tensor.detach().double().numpy()
-    codes = bits(torch.from_numpy(wide.astype(np.float16)) if said["type"] == "fp16"
-                 else rounded(wide.astype(np.float32), said["type"]))
+    with np.errstate(over="ignore"):
+        codes = bits(torch.from_numpy(wide.astype(np.float16)) if said["type"] == "fp16"
+                     else rounded(wide.astype(np.float32), said["type"]))
     return codes[said["rows"]] if "rows" in said else codes
 
 
@@ -68,10 +69,11 @@ class Measured(NamedTuple):
 
 def _measured(recording, said, ours, exact):
     given, wanted = recording.bits(said), _kept_values(exact, said)
-    size = np.abs(wanted).max()
+    finite = np.isfinite(wanted)
+    size = np.abs(wanted[finite]).max()
 
     def error_of(values):
-        return float(np.abs(values - wanted).max() / size)
+        return float(np.abs(values[finite] - wanted[finite]).max() / size)
 
     return Measured(None if ours is None else distance(_kept(ours, said), given), distance(_kept(exact, said), given),
                     error_of(recording.values(said)), 0.0 if ours is None else error_of(_kept_values(ours, said)))

@@ -32,8 +32,10 @@ def searched(recording):
     for number, case in enumerate(recording.cases):
         if "error" in case:
             continue
-        asked = {key: case[key] for key in ("dtype", "a", "b", "m", "n", "k", "spread", "scales") if key in case}
-        key = json.dumps([asked, case["out"], "bias" in case.get("op", ""), case.get("setting") == "highest"])
+        asked = {key: case[key] for key in ("dtype", "a", "b", "m", "n", "k", "spread", "scales", "fast")
+                 if key in case}
+        key = json.dumps([asked, case["out"], "bias" in case.get("op", ""), 
+                          {"highest": "FP32", "fp16 sums": "FP16"}.get(case.get("setting"))])
         if key not in known:
             known[key] = Product(recording, case).search()
         yield number, *known[key]

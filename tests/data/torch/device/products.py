@@ -16,14 +16,18 @@ from .sums import Asked, Way, orders_of
 ROWS = {
     "fp16": ["hopper-wgmma-fp16", "ampere-fp16", "hopper-wgmma-fp16-acc16", "fp32", "exact", "volta-fp16",
              "ampere-fp16-acc16", "pairwise", "kahan"],
+    "fp16 sums": ["hopper-wgmma-fp16-acc16", "ampere-fp16-acc16", "hopper-wgmma-fp16", "exact"],
     "bf16": ["hopper-wgmma-bf16", "ampere-bf16", "fp32", "exact", "pairwise", "kahan"],
     "fp32": ["fp32", "exact", "pairwise", "kahan"],
     "tf32": ["hopper-wgmma-tf32", "ampere-tf32", "fp32", "exact"],
     "fp8": ["hopper-wgmma-fp8", "hopper-wgmma-fp8-promote128", "hopper-wgmma-fp8-promote64",
             "hopper-wgmma-fp8-promote32", "hopper-wgmma-fp8-promote256", "hopper-wgmma-fp8-promote512",
             "hopper-mma-fp8", "blackwell-fp8", "fp32", "exact"],
+    "fp8 promoted": ["hopper-wgmma-fp8-promote128", "hopper-wgmma-fp8-promote64", "hopper-wgmma-fp8-promote256",
+                     "hopper-wgmma-fp8", "fp32", "exact"],
 }
-SPLIT = {"fp16": 3, "bf16": 2, "fp32": 1, "tf32": 2, "fp8": 2}  # of how many of them parts are tried
+# Of how many of them parts are tried.
+SPLIT = {"fp16": 3, "fp16 sums": 3, "bf16": 2, "fp32": 1, "tf32": 2, "fp8": 1, "fp8 promoted": 1}
 MOST_RUNS, MOST_CYCLIC = 128, 33
 
 
@@ -91,6 +95,13 @@ class Product:
         kept = int(np.count_nonzero(whole[np.ix_(self.rows, self.columns)] != self.given))
         return (whole.size, kept) if digest(whole) == self.said["sha"] else (self.given.size, max(kept, 1))
 
+    def nearest(self, operands="", ending=""):
+        """How far the nearest rows are, in words."""
+        kept = self.asked.sums(operands, self.rows, self.columns)
+        ours = {row: self.ours(Way(row), operands, ending, self.rows, self.columns, kept)
+                for row in ROWS[self.asked.operands[operands][0]][:4]}
+        return "; ".join(f"{row}: {described(bits, self.given)}" for row, bits in ours.items())
+
     def search(self):
         """What is found, and None; or None, and how far the nearest rows are in words."""
         asked, out, best, misses = self.asked, self.said["type"], None, []
@@ -106,8 +117,6 @@ class Product:
                     return Found(way, operands, ending, "all"), None
                 # Few elements of a narrow type may be equal by chance.
                 best = best or Found(way, operands, ending, "kept, not all")
-            ours = {row: self.ours(Way(row), operands, ending, self.rows, self.columns, kept)
-                    for row in ROWS[kind][:4]}
             misses.append(", ".join(filter(None, (operands, ending))) + ": " * bool(operands or ending) +
-                          "; ".join(f"{row}: {described(bits, self.given)}" for row, bits in ours.items()))
+                          self.nearest(operands, ending))
         return best, None if best else " / ".join(misses)

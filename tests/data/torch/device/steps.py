@@ -38,6 +38,6 @@ def fused(a, b, formats, products, bits):
 
 def kinds(kind):
     """What to try: pairs of products and bits."""
-    if kind == "fp8":
+    if kind.startswith("fp8"):
         return [(products, bits) for bits in (13, 14, 12, 22, 23, 24, 25) for products in (32, 16, 8, 64)]
     return [(products, bits) for bits in (25, 24, 23, 26, 27, 22) for products in (16, 8, 4, 2, 32)]

@@ -104,8 +104,8 @@ def finished(x, out, rows=None, columns=None):
 SCALINGS = {
     "times (scale a times scale b)": lambda x, a, b: x * (a * b),
     "times scale a, times scale b": lambda x, a, b: x * a * b,
-    "times scale b, times scale a": lambda x, a, b: x * b * a,
     "times both, rounded once": lambda x, a, b: (x.astype(np.float64) * a * b).astype(np.float32),
+    "times scale b, times scale a": lambda x, a, b: x * b * a,
 }
 
 
@@ -117,15 +117,17 @@ class Asked:
         self.m, self.n, self.k = case["m"], case["n"], case["k"]
         self.bias, self.biased = None, "bias" in case.get("op", "")
         if "scales" in case:
-            self.operands = {"": ("fp8", *scaled_inputs(self.m, self.n, self.k, case["a"], case["b"]),
-                                  (case["a"], case["b"]))}
+            formats, kind = (case["a"], case["b"]), "fp8" if case["fast"] else "fp8 promoted"
+            self.operands = {"": (kind, *scaled_inputs(self.m, self.n, self.k, *formats), formats)}
+            # That of each kind of scales first which gives the bits of all cases: a narrow output may hide the order.
+            names = list(SCALINGS) if case["scales"] != "rows" else list(SCALINGS)[::-1]
             self.endings = {"": finished} if case["scales"] == "one" else {
-                name: self._scaled(order, *scales_of(case["scales"], self.m, self.n))
-                for name, order in SCALINGS.items()}
+                name: self._scaled(SCALINGS[name], *scales_of(case["scales"], self.m, self.n)) for name in names}
             return
         dtype = case["dtype"]
         a, b, self.bias = product_inputs(self.m, self.n, self.k, dtype, case.get("spread", 0))
-        self.operands = {"": (dtype, a, b, (dtype, dtype))}
+        kind = "fp16 sums" if case["setting"] == "fp16 sums" else dtype
+        self.operands = {"": (kind, a, b, (dtype, dtype))}
         if dtype == "fp32" and case["setting"] != "highest":
             cut = {"cut to TF32": ("tf32", a, b, ("fp32", "fp32"))}
             rounded = {f"{rounding} to TF32": ("tf32", *(ampscope.quantize(x, "tf32", rounding=rounding)
