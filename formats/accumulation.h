@@ -104,8 +104,8 @@ struct Accumulator {
 
     char name[48] = "fp32";
     Accumulation method = Accumulation::chain;
-    FormatSpec sum = format("fp32"); ///< format that sums are rounded to; with 14 significant bits they are kept in
-                                     ///< FP32 registers
+    FormatSpec sum = fp32_format(); ///< format that sums are rounded to; with 14 significant bits they are kept in FP32
+                                    ///< registers
     // Of the sums of hardware only:
     std::string_view operands{};                ///< names of the formats it multiplies, with spaces between; empty: any
     int products = 0;                           ///< number of products that one step adds
@@ -143,17 +143,17 @@ struct Accumulator {
     }
     /// The format of the register that holds a sum; what is added to a sum has it, too.
     [[nodiscard]] constexpr FormatSpec result() const {
-        return method == Accumulation::fused && sum.exponent_bits == 8 ? format("fp32") : sum;
+        return method == Accumulation::fused && sum.exponent_bits == 8 ? fp32_format() : sum;
     }
     /// The format of the total: FP32 where sums are promoted.
-    [[nodiscard]] constexpr FormatSpec total() const { return promote_every == 0 ? result() : format("fp32"); }
+    [[nodiscard]] constexpr FormatSpec total() const { return promote_every == 0 ? result() : fp32_format(); }
     /// Whether it multiplies integers.
     [[nodiscard]] constexpr bool adds_integers() const {
         return method == Accumulation::wrapped || method == Accumulation::clamped;
     }
     /// Whether it is a chain of fused multiply-adds in FP32.
     [[nodiscard]] constexpr bool is_fp32_chain() const {
-        return method == Accumulation::chain && sum == format("fp32") && promote_every == 0 && parts == 1;
+        return method == Accumulation::chain && sum == fp32_format() && promote_every == 0 && parts == 1;
     }
     /// Number of products after which only the result is carried on. A last, shorter period is filled up with zeros.
     [[nodiscard]] constexpr int period() const {

@@ -65,8 +65,8 @@ inline constexpr std::string_view fp8_note =
 // B200: 5,000 products of each format and accumulator, through wmma and, in FP8, mma.sync.
 inline constexpr std::string_view b200_note = "outputs of a B200 that MATLAB-tensor-core published";
 
-// Rows of Hopper were compared with an H200, whose sums are in tests/data/hardware: ten million of each instruction,
-// about half a million of them near zero, where it matters what exponent zeros have.
+// Rows of Hopper were compared with an H200: ten million sums of each instruction, a million of them near zero, where
+// the exponent of zeros matters (reports/crosscheck-NVIDIA-H200.md). tests/data/hardware has 320 of each.
 inline constexpr std::string_view h200_note = "ten million sums on an H200";
 
 /// A row of hardware whose steps are not fused.

@@ -58,9 +58,6 @@ constexpr Unpacked unpack(const FormatSpec& f, std::uint32_t code) {
 }
 
 /// The format of containers: every value of every format of the table is an FP32 value.
-/// A function, since a constant's address means nothing in device code: nvcc lets such code read address 0 (seen on a
-/// H200, CUDA 13.0), and warns of nothing.
-consteval FormatSpec fp32_format() { return format("fp32"); }
 inline constexpr float largest_float = 0x1.fffffep127F;
 
 constexpr bool is_finite(float x) { return (std::bit_cast<std::uint32_t>(x) & 0x7f800000) != 0x7f800000; }

@@ -166,7 +166,8 @@ constexpr float fused_step(const Accumulator& acc, std::span<const Term> product
     };
     add(addend);
     for (const Term& p : products) add(p);
-    // 4. Normalised and rounded once. What is zero then is +0, negative sums that are too small, too (seen on an H200).
+    // 4. Normalised and rounded once. What is zero then is +0, negative sums that are too small, too: seen on an H200,
+    // assumed of the others.
     return round_sum(acc, sum, last) + 0.0F;
 }
 

@@ -25,7 +25,7 @@ constexpr std::int32_t integer_operand(float x) { return static_cast<std::int32_
 
 /// What an INT32 register holds of an exact sum.
 constexpr std::int32_t in_int32(Accumulation method, std::int64_t sum) {
-    if (method == Accumulation::clamped) // copies, since device code has no addresses of constants
+    if (method == Accumulation::clamped) // copies: see bits.h
         return static_cast<std::int32_t>(std::clamp(sum, std::int64_t{least_int32}, std::int64_t{largest_int32}));
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(static_cast<std::uint64_t>(sum)));
 }

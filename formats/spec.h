@@ -309,4 +309,7 @@ constexpr FormatSpec format(std::string_view name) {
                                 "' has values beyond those of FP32, which hold all numbers here; amp-format prints it");
 }
 
+/// A function, since devices can neither take the address of a constant nor look up names; bits.h says why.
+consteval FormatSpec fp32_format() { return format("fp32"); }
+
 } // namespace amp

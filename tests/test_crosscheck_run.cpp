@@ -131,15 +131,25 @@ TEST_CASE("run --resume takes rows that agreed, and compares the others") {
     CHECK(first_cases(run(resume)) == 7);
     CHECK(first_cases(run(resume + "," + (scratch / "none").string())) == 7);
     CHECK(first_cases(run("")) == cases);
-    edit([](Json& json) {
-        for (Json& row : json["rows"]) row["mismatches"] = 1;
-    });
-    CHECK(first_cases(run(resume)) == cases);
-    edit([](Json& json) {
+    const std::size_t rows = Json::parse(read_file(file))["rows"].size();
+    CHECK(first_cases(run(resume + "," + folder.string())) == cases);
+    CHECK(Json::parse(read_file(file))["rows"].size() == rows); // each is taken once
+    const std::vector<std::pair<const char*, Json>> others = {{"quick", false}, {"build", "of a device"}, {"steps", 7}};
+    for (const auto& other : others) {
+        edit([&](Json& json) {
+            json["rows"][0]["cases"] = 7;
+            json[other.first] = other.second;
+        });
+        CHECK(first_cases(run(resume)) == cases);
+    }
+    edit([](Json& json) { // one op that differs: all are compared again, since all are made at once
         json["rows"][0]["cases"] = 7;
-        json["quick"] = false;
+        json["rows"][3]["mismatches"] = 5;
     });
-    CHECK(first_cases(run(resume)) == cases);
+    const Outcome again = run(resume);
+    CHECK(first_cases(again) == cases);
+    CHECK(Json::parse(again.out)["rows"].size() == rows);
+    CHECK(Json::parse(again.out)["mismatches"] == 0);
     write_file(file, R"({"device": 1})");
     const Outcome wrong = run(resume);
     CHECK(wrong.code == 1);

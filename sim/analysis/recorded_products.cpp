@@ -126,7 +126,7 @@ std::vector<NearbySum> nearby_sums(const Accumulator& acc) {
     };
     add("a bit less", [](Accumulator& a) { --a.fraction_bits; });
     add("a bit more", [](Accumulator& a) { ++a.fraction_bits; });
-    add("half the products", [](Accumulator& a) { a.products /= 2; });
+    if (acc.products / 2 >= acc.scales.group) add("half the products", [](Accumulator& a) { a.products /= 2; });
     if (acc.products <= 32) add("twice the products", [](Accumulator& a) { a.products *= 2; });
     if (acc.zero_exponent == Accumulator::no_zero_exponent) {
         add("zeros with an exponent", [](Accumulator& a) {

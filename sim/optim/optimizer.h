@@ -39,7 +39,7 @@ struct OrderFacts {
 };
 
 /// A new order does not compile until it has a case here and in backend/kernels/update.h: in adam() and is_fused_sgd().
-/// Names are ...sv, since in device code a string_view of "..." calls strlen, and nvcc drops that (formats/bits.h).
+/// Names are ...sv, which needs no strlen: devices call this, and formats/bits.h says what they lack.
 constexpr OrderFacts facts_of(OptimizerOrder order) {
     using namespace std::string_view_literals;
     switch (order) {

@@ -27,10 +27,10 @@ void in_parts(std::size_t n, const Body& body) {
 /// Every `stride`-th float, or those without a sign alone, a chunk at a time: body(first, floats).
 template <class Body>
 void for_floats(std::uint64_t stride, const Body& body, bool negative = true) {
-    const std::uint64_t end = negative ? all_floats : all_floats / 2;
+    const std::uint64_t floats = negative ? all_floats : all_floats / 2;
     std::vector<float> x;
-    for (std::uint64_t first = 0; first < end; first += x.size() * stride) {
-        x.resize(std::min(chunk, (end - first + stride - 1) / stride));
+    for (std::uint64_t first = 0; first < floats; first += x.size() * stride) {
+        x.resize(std::min(chunk, (floats - first + stride - 1) / stride));
         in_parts(x.size(), [&](std::size_t begin, std::size_t end) {
             for (std::size_t i = begin; i < end; ++i)
                 x[i] = std::bit_cast<float>(static_cast<std::uint32_t>(first + i * stride));

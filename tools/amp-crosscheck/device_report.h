@@ -17,8 +17,8 @@ std::string subject(const CudaDevice& device);
 Document document_of(const DeviceCheck& check, const std::string& command);
 std::string check_json(const DeviceCheck& check, const std::string& command);
 
-/// The rows without mismatches of an earlier report, written by check_json, if it compared the same: none if there is
-/// no file. Throws FileError.
+/// The rows without mismatches of an earlier report, written by check_json of this same program, if it compared the
+/// same: none if there is no file. Throws FileError.
 std::vector<CheckRow> agreeing_rows(const std::filesystem::path& file, const CheckOptions& options);
 
 } // namespace amp::crosscheck_tool

@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <unistd.h>
 
 namespace {
@@ -148,7 +147,10 @@ int run(Options options, const std::string& command) {
     const AtomicFile probe(path(".json")); // fails now, not at the end
     std::vector<CheckRow> earlier;
     for (const std::filesystem::path& folder : options.earlier)
-        std::ranges::move(agreeing_rows(folder / (file + ".json"), options.check), std::back_inserter(earlier));
+        for (CheckRow& row : agreeing_rows(folder / (file + ".json"), options.check))
+            if (std::ranges::none_of(earlier,
+                                     [&](const CheckRow& e) { return e.part == row.part && e.name == row.name; }))
+                earlier.push_back(std::move(row));
     const auto write = [&](const DeviceCheck& check) { // after each row: a run that is stopped loses one
         write_text_file(path(".json"), check_json(check, command));
         write_text_file(path(".md"), markdown_of(document_of(check, command)));

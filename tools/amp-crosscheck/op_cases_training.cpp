@@ -207,9 +207,11 @@ void product_cases(Cases& cases) {
     std::vector<std::string> names = {"fp32",     "bf16",  "fp16",           "e5m2",           "exact",
                                       "pairwise", "kahan", "fp32-promote32", "exact-promote16"};
     for (const HardwareRow& row : hardware_rows) {
-        names.emplace_back(row.name);
-        names.push_back(std::string(row.name) + "-promote128");
-        if (!row.acc16.empty()) names.push_back(std::string(row.name) + "-acc16");
+        for (const char* sum : {"", "-acc16"}) {
+            if (*sum != 0 && row.acc16.empty()) continue;
+            const std::string name = std::string(row.name) + sum;
+            names.insert(names.end(), {name, name + "-promote128", name + "-promote64-split2"});
+        }
     }
     std::vector<std::string_view> operands(std::begin(formats_of_tensors), std::end(formats_of_tensors));
     operands.insert(operands.end(), {"int8", "int4"});
@@ -219,9 +221,12 @@ void product_cases(Cases& cases) {
             const Accumulator acc = accumulator(name);
             if (!acc.takes(format(f)) || acc.adds_integers() != format(f).is_integer()) continue;
             for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::edges}) {
+                if (acc.promote_every > 0 && fill != Fill::ordinary) continue; // long sums, of which one is enough
                 ++number;
                 const bool ta = number % 2 == 0, tb = number % 3 == 0;
-                const std::int64_t batch = number % 4 == 0 ? 3 : 1, m = 5, n = 9, k = number % 5 == 0 ? 1 : 77;
+                const std::int64_t batch = number % 4 == 0 ? 3 : 1, m = 5, n = 9;
+                // Several periods of what is promoted, and parts of a split.
+                const std::int64_t k = acc.promote_every > 0 ? 2 * acc.promote_every + 45 : number % 5 == 0 ? 1 : 77;
                 OpCaseBuilder b(fmt::format("matmul {} of {}", name, f));
                 op::Matmul op;
                 op.batch = batch;

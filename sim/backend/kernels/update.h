@@ -24,7 +24,7 @@ AMPSCOPE_INLINE float scaled_value(const FormatSpec& f, float x, const BlockScal
     return named(quantize(f, x * scale.encode, {.overflow = overflow}) * scale.decode);
 }
 
-/// to[i] = from[i], in a loop: nvcc drops std::copy_n from device code without a word (bits.h says why).
+/// to[i] = from[i], in a loop, since devices have no std::copy_n: formats/bits.h.
 constexpr void copy(const float* from, std::size_t n, float* to) {
     for (std::size_t i = 0; i < n; ++i) to[i] = from[i];
 }
