@@ -5,6 +5,7 @@
 #include <ampscope/sim/analysis/recorded_products.h>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <map>
 #include <set>
@@ -67,8 +68,9 @@ TEST_CASE("recordings of hardware refute sums that are nearly the same") {
                       mixed = "hopper-mma-fp8-acc16: ";
     const std::set<std::string> left = {half + "a bit less", half + "a bit more",  wide + "a bit less",
                                         wide + "a bit more", mixed + "a bit less", mixed + "a bit more"};
-    for (const auto& [what, count] : refuted)
-        if (what.find(": zeros") == std::string::npos) CHECK_MESSAGE((count > 0) != left.contains(what), what);
+    for (const auto& r : refuted)
+        if (r.first.find(": zeros") == std::string::npos)
+            CHECK_MESSAGE((r.second > 0) != left.contains(r.first), r.first);
     for (const char* row : {"hopper-bf16", "hopper-wgmma-bf16", "hopper-tf32", "hopper-wgmma-tf32"})
         CHECK(refuted[row + std::string(": zeros without an exponent")] > 0);
 }
