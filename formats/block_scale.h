@@ -48,7 +48,10 @@ namespace detail {
 }
 
 /// Integers beyond any code and zero point, which a number is rounded to before it is clipped.
-consteval FormatSpec wide_integers() { return integer_format("int18", 18, 0, Negatives::twos_complement); }
+constexpr FormatSpec wide_integers() {
+    constexpr FormatSpec int18 = integer_format("int18", 18, 0, Negatives::twos_complement);
+    return int18;
+}
 
 } // namespace detail
 

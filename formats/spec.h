@@ -309,7 +309,11 @@ constexpr FormatSpec format(std::string_view name) {
                                 "' has values beyond those of FP32, which hold all numbers here; amp-format prints it");
 }
 
-/// A function, since devices can neither take the address of a constant nor look up names; bits.h says why.
-consteval FormatSpec fp32_format() { return format("fp32"); }
+/// A function, since devices can neither take the address of a constant nor look up names; bits.h says why. Not
+/// consteval, which clang 14 gets wrong.
+constexpr FormatSpec fp32_format() {
+    constexpr FormatSpec fp32 = format("fp32");
+    return fp32;
+}
 
 } // namespace amp
