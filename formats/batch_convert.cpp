@@ -77,8 +77,8 @@ RoundingConstants constants(const FormatSpec& f, const Policy& policy, bool enco
         k.overflow.positive == k.infinity.positive && k.overflow.difference == k.infinity.difference;
     const bool mirrored = k.overflow.difference == k.sign;
     const bool is_nan = k.overflow.difference == 0 && k.overflow.positive == k.nan.positive;
-    k.simple = policy.rounding == Rounding::nearest_even && policy.subnormals == Subnormals::keep && one_nan &&
-               one_overflow && (mirrored || is_nan) && k.zero_sign == k.sign;
+    k.usual = policy.subnormals == Subnormals::keep && one_nan && k.zero_sign == k.sign;
+    k.simple = k.usual && policy.rounding == Rounding::nearest_even && one_overflow && (mirrored || is_nan);
     const std::uint32_t last_place = 1U << (k.drop + std::uint32_t{f.is_integer()}); // of max, in FP32's last places
     k.overflow_from =
         bits_of(decode(f, f.max_code())) + (last_place >> 1) + std::uint32_t{k.drop == 0 || f.max_code() % 2 == 0};
@@ -143,11 +143,11 @@ Loop choose(const FormatSpec& f, Rounding rounding, const RoundingConstants& k) 
     return k.simple ? Loop::adder_simple : Loop::adder;
 }
 
-/// Calls body(begin, count, streams) for blocks of [0, n), each of at most `size` elements; if results are streamed,
-/// the part of `out` that a block writes begins at a cache line.
+/// Calls body(begin, count, streams) for blocks of [0, n), each of at most `size` elements. The part of `out` that a
+/// block writes begins at a cache line, as streamed results must, and as vectors are stored fastest; not of few.
 template <class Out, class Body>
 void for_each_block(const Out* out, std::size_t n, std::size_t size, bool streams, const Body& body) {
-    const std::size_t head = streams ? unaligned_head(out, n) : 0;
+    const std::size_t head = streams || n >= 512 ? unaligned_head(out, n) : 0;
     if (head != 0) body(0, head, false);
     for (std::size_t i = head; i < n; i += size) body(i, std::min(size, n - i), streams);
     if (streams) stream_end();
@@ -209,14 +209,18 @@ void round_array(const FormatSpec& format, const float* in, Out* out, std::size_
     const FloatEnvironment environment(host_rounding(options.policy.rounding));
     const bool random = options.policy.rounding == Rounding::stochastic;
     RandomWords buffer;
-    for_each_block(
-        out, n, random ? block_size : n, execution.streams, [&](std::size_t begin, std::size_t count, bool streams) {
+    const auto run = [&]<bool usual>(std::bool_constant<usual>) {
+        const std::size_t size = random ? block_size : n;
+        for_each_block(out, n, size, execution.streams, [&](std::size_t begin, std::size_t count, bool streams) {
             const std::uint32_t* words = nullptr;
             if (random)
                 words = random_words(execution.set, options.key, options.policy.random_bits,
                                      options.first_index + begin, count, buffer);
-            dispatch<RoundKernel<Out>>(execution.set, loop, in + begin, out + begin, count, streams, words, &k);
+            dispatch<RoundKernel<Out, usual>>(execution.set, loop, in + begin, out + begin, count, streams, words, &k);
         });
+    };
+    if (k.usual) run(std::true_type());
+    else run(std::false_type());
 }
 
 template <class Code>
@@ -229,8 +233,18 @@ void decode_array(const FormatSpec& format, const Code* in, float* out, std::siz
     }
     const DecodingConstants k = recent_constants(format, nan);
     const bool is_ieee = format.nonfinite == NonFinite::ieee && format.is_signed;
+    const std::optional<HalfConstants> half =
+        execution.set == InstructionSet::avx512 && !is_wide(format) ? half_constants(format, k) : std::nullopt;
     const auto run = [&]<Decoding decoding>(std::integral_constant<Decoding, decoding>) {
         for_each_block(out, n, n, execution.streams, [&](std::size_t begin, std::size_t count, bool streams) {
+#if defined(__x86_64__)
+            if constexpr (sizeof(Code) < 4)
+                if (half) {
+                    const std::size_t done = decode_half_avx512(in + begin, out + begin, count, streams, *half);
+                    begin += done;
+                    count -= done;
+                }
+#endif
             dispatch<DecodeKernel<Code, decoding>>(execution.set, in + begin, out + begin, count, streams, &k);
         });
     };

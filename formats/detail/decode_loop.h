@@ -8,6 +8,11 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 namespace amp::detail {
 
@@ -90,5 +95,74 @@ struct DecodeKernel {
         return magnitude == 0 ? 0 : integer + k.subnormal_scale;
     }
 };
+
+/// How a code becomes one of FP16, which the processor decodes: its sign is shifted to the top, then the rest, behind
+/// copies of the sign that a mask removes, to where FP16 has its first fraction bit. `scale` makes up for the bias.
+struct HalfConstants {
+    int left = 0, right = 0;
+    std::uint16_t mask = 0;
+    std::uint16_t nan_from = 0xffff; ///< magnitudes from here on, as codes of FP16, become `nan`
+    std::uint32_t nan = 0;
+    float scale = 1;
+};
+
+/// Where FP16 has the format's fraction bits and exponents, its infinities are FP16's, and it has one NaN at most.
+inline std::optional<HalfConstants> half_constants(const FormatSpec& f, const DecodingConstants& k) {
+    const bool has_exponents = f.exponent_bits < 5 || (f.exponent_bits == 5 && f.nonfinite == NonFinite::ieee);
+    const bool has_infinities = !f.has_infinity() || f.exponent_bits == 5;
+    const bool one_nan = k.nan_positive == k.nan_negative && k.payload == 0 && !f.nan_is_negative_zero();
+    if (!f.is_signed || f.fraction_bits > 10 || !has_exponents || !has_infinities || !one_nan) return {};
+    HalfConstants half{.left = 16 - f.bits(), .right = 5 - f.exponent_bits, .nan = k.nan_positive};
+    const int place = half.left - half.right;
+    half.mask = static_cast<std::uint16_t>(0x8000 | (k.magnitude_mask << place));
+    if (f.has_nan()) half.nan_from = static_cast<std::uint16_t>(k.nan_from << place);
+    const int spacing = f.min_subnormal_exponent() + 14 + f.fraction_bits; // to that of FP16, 2^-24 there
+    half.scale = std::bit_cast<float>(static_cast<std::uint32_t>(127 + spacing) << 23);
+    return half;
+}
+
+#if defined(__x86_64__)
+/// The codes of 32 elements from `in` on, in 16 bits each.
+[[gnu::target(AMPSCOPE_TARGET_AVX512)]] inline __m512i load_codes(const std::uint8_t* in) {
+    return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in)));
+}
+[[gnu::target(AMPSCOPE_TARGET_AVX512)]] inline __m512i load_codes(const std::uint16_t* in) {
+    return _mm512_loadu_si512(in);
+}
+
+/// Decodes whole steps of 64 elements, and returns how many elements that were. No other instruction than the one for
+/// FP16 makes floats of subnormal codes; it raises no exceptions here and ignores the flush bits.
+template <class Code>
+[[gnu::target(AMPSCOPE_TARGET_AVX512)]] inline std::size_t decode_half_avx512(const Code* in, float* out, std::size_t n,
+                                                                              bool streams, const HalfConstants& k) {
+    const __m512i mask = _mm512_set1_epi16(static_cast<short>(k.mask)), magnitude = _mm512_set1_epi16(0x7fff);
+    const __m512i nan_from = _mm512_set1_epi16(static_cast<short>(k.nan_from));
+    const __m512 nan = _mm512_set1_ps(std::bit_cast<float>(k.nan)), scale = _mm512_set1_ps(k.scale);
+    const __m128i left = _mm_cvtsi32_si128(k.left), right = _mm_cvtsi32_si128(k.right);
+    std::size_t i = 0;
+    for (; i + stream_block <= n; i += stream_block) {
+        if (streams) prefetch_block(in + i);
+#pragma GCC unroll 2
+        for (std::size_t j = i; j < i + stream_block; j += 32) {
+            const __m512i half =
+                _mm512_and_si512(_mm512_sra_epi16(_mm512_sll_epi16(load_codes(in + j), left), right), mask);
+            const __mmask32 is_nan = _mm512_cmpge_epu16_mask(_mm512_and_si512(half, magnitude), nan_from);
+            const __m512 low = _mm512_cvt_roundph_ps(_mm512_castsi512_si256(half), _MM_FROUND_NO_EXC);
+            const __m512 high = _mm512_cvt_roundph_ps(_mm512_extracti64x4_epi64(half, 1), _MM_FROUND_NO_EXC);
+            const __m512 first = _mm512_mask_mov_ps(_mm512_mul_ps(low, scale), static_cast<__mmask16>(is_nan), nan);
+            const __m512 second =
+                _mm512_mask_mov_ps(_mm512_mul_ps(high, scale), static_cast<__mmask16>(is_nan >> 16), nan);
+            if (streams) {
+                _mm512_stream_ps(out + j, first);
+                _mm512_stream_ps(out + j + 16, second);
+            } else {
+                _mm512_storeu_ps(out + j, first);
+                _mm512_storeu_ps(out + j + 16, second);
+            }
+        }
+    }
+    return i;
+}
+#endif
 
 } // namespace amp::detail

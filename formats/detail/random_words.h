@@ -14,10 +14,10 @@
 namespace amp::detail {
 
 /// Number of elements whose random words are made at a time: few, so that loads and stores of the data go on meanwhile.
-inline constexpr std::size_t block_size = 256;
+inline constexpr std::size_t block_size = 1024;
 
 struct RandomWords {
-    alignas(64) std::uint32_t raw[block_size + 64];   ///< includes room for whole steps of 16 groups
+    alignas(64) std::uint32_t raw[block_size + 128];  ///< includes room for whole steps of 32 groups
     alignas(64) std::uint32_t parts[block_size + 16]; ///< the words, if they are not of 32 bits
 };
 
@@ -60,16 +60,24 @@ struct PhiloxKernel {
     const __m512i m0 = _mm512_set1_epi64(0xD2511F53), m1 = _mm512_set1_epi64(0xCD9E8D57);
     const __m512i pairs_low = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11),
                   pairs_high = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
-    for (std::size_t j = 0; j < groups; j += 16) {
-        Lanes x[2];
-        for (int i = 0; i < 2; ++i) {
+    long long round_keys[10][2]; // in memory, from where an operation broadcasts them for nothing
+    auto k0 = static_cast<std::uint32_t>(key.seed), k1 = static_cast<std::uint32_t>(key.seed >> 32);
+    for (auto& round : round_keys) {
+        round[0] = k0;
+        round[1] = k1;
+        k0 += 0x9E3779B9;
+        k1 += 0xBB67AE85;
+    }
+    asm volatile("" : : "r"(round_keys) : "memory");
+    for (std::size_t j = 0; j < groups; j += 32) {
+        Lanes x[4];
+        for (int i = 0; i < 4; ++i) {
             const __m512i group = _mm512_add_epi64(_mm512_set1_epi64(static_cast<long long>(first + j) + 8 * i),
                                                    _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
             x[i] = {group, _mm512_srli_epi64(group, 32), _mm512_set1_epi64(key.step), _mm512_set1_epi64(key.stream)};
         }
-        auto k0 = static_cast<std::uint32_t>(key.seed), k1 = static_cast<std::uint32_t>(key.seed >> 32);
-        for (int round = 0; round < 10; ++round) {
-            const __m512i key0 = _mm512_set1_epi64(k0), key1 = _mm512_set1_epi64(k1);
+        for (const auto& round : round_keys) {
+            const __m512i key0 = _mm512_set1_epi64(round[0]), key1 = _mm512_set1_epi64(round[1]);
             for (Lanes& l : x) {
                 constexpr int exclusive_or = 0x96;
                 const __m512i p0 = _mm512_mul_epu32(m0, l.c0), p1 = _mm512_mul_epu32(m1, l.c2);
@@ -78,10 +86,8 @@ struct PhiloxKernel {
                 l.c1 = p1;
                 l.c3 = p0;
             }
-            k0 += 0x9E3779B9;
-            k1 += 0xBB67AE85;
         }
-        for (int i = 0; i < 2; ++i) {
+        for (int i = 0; i < 4; ++i) {
             constexpr __mmask16 high_halves = 0xaaaa;
             const __m512i w01 = _mm512_mask_shuffle_epi32(x[i].c0, high_halves, x[i].c1, _MM_PERM_CCAA);
             const __m512i w23 = _mm512_mask_shuffle_epi32(x[i].c2, high_halves, x[i].c3, _MM_PERM_CCAA);

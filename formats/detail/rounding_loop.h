@@ -58,6 +58,8 @@ struct RoundingConstants {
     std::uint32_t payload_shift = 0;      ///< right shift that takes the payload from FP32 to its stored place
     std::uint32_t sign = 0;               ///< the stored sign bit
     std::uint32_t zero_sign = 0;          ///< sign bit that a stored zero may have
+    /// Nothing is flushed, -0 stays, and there is one NaN: what most policies of formats that have -0 ask for.
+    bool usual = false;
     // The short loop: nearest-even, where overflow and infinity are stored as the same magnitude with the operand's
     // sign, or as the NaN.
     bool simple = false;
@@ -97,7 +99,8 @@ template <Loop loop, bool encodes>
 [[gnu::always_inline]] inline std::uint32_t round_narrow(std::uint32_t a, std::uint32_t s, std::uint32_t word,
                                                          const RoundingConstants& k) {
     const std::uint32_t sign = loop == Loop::adder ? s & fp32_sign : 0; // only its direction depends on the sign
-    const std::uint32_t near = std::min(a, k.beyond);
+    // The short loop does not use what this makes of numbers that overflow.
+    const std::uint32_t near = loop == Loop::adder_simple ? a : std::min(a, k.beyond);
     const std::uint32_t binade = std::max(near & fp32_infinity, k.first_field << 23);
     const std::uint32_t bits = (binade + (k.drop << 23)) | sign;
     const float c = std::bit_cast<float>(bits);
@@ -134,8 +137,8 @@ template <Loop loop, bool encodes>
     }
 }
 
-/// What is stored for the operand with the FP32 bits u.
-template <Loop loop, bool encodes>
+/// What is stored for the operand with the FP32 bits u; `usual`: k.usual.
+template <Loop loop, bool usual, bool encodes>
 [[gnu::always_inline]] inline std::uint32_t stored(std::uint32_t u, std::uint32_t word, const RoundingConstants& k) {
     constexpr bool simple = loop == Loop::wide_simple || loop == Loop::adder_simple;
     const std::uint32_t s = 0 - (u >> 31);
@@ -145,6 +148,13 @@ template <Loop loop, bool encodes>
         r = a >= k.overflow_from ? k.overflow.positive : r;
         r |= encodes ? s & k.sign : u & fp32_sign;
         return a >= k.nan_from ? k.nan.positive : r;
+    } else if constexpr (usual) {
+        const std::uint32_t magnitude = rounded<loop, encodes>(a, s, word, k);
+        const std::uint32_t overflow = k.overflow.at(s), infinity = k.infinity.at(s);
+        std::uint32_t r = magnitude | (encodes ? s & k.sign : u & fp32_sign);
+        r = magnitude > k.max ? overflow : r;
+        r = a == fp32_infinity ? infinity : r;
+        return a > fp32_infinity ? k.nan.positive : r;
     } else {
         a = a < k.flush_in ? 0 : a;
         std::uint32_t r = rounded<loop, encodes>(a, s, word, k);
@@ -159,7 +169,7 @@ template <Loop loop, bool encodes>
     }
 }
 
-template <Loop loop, class Out>
+template <Loop loop, bool usual, class Out>
 [[gnu::always_inline]] inline void round_loop(const float* in, Out* out, std::size_t n, bool streams,
                                               const std::uint32_t* words, const RoundingConstants& constants) {
     constexpr bool encodes = !std::is_same_v<Out, float>;
@@ -167,25 +177,26 @@ template <Loop loop, class Out>
     const RoundingConstants k = constants; // a copy, which no store to `out` can change
     transform(
         in, out, n, streams, [&](float x, [[maybe_unused]] std::size_t i) __attribute__((always_inline)) {
-            const std::uint32_t r = stored<loop, encodes>(std::bit_cast<std::uint32_t>(x), random ? words[i] : 0, k);
+            const std::uint32_t r =
+                stored<loop, usual, encodes>(std::bit_cast<std::uint32_t>(x), random ? words[i] : 0, k);
             if constexpr (encodes) return static_cast<Out>(r);
             else return std::bit_cast<float>(r);
         });
 }
 
-template <class Out>
+template <class Out, bool usual>
 struct RoundKernel {
     AMPSCOPE_KERNEL void run(Loop loop, const float* in, Out* out, std::size_t n, bool streams,
                              const std::uint32_t* words, const RoundingConstants* k) {
         switch (loop) {
-        case Loop::wide: return round_loop<Loop::wide>(in, out, n, streams, words, *k);
-        case Loop::wide_random: return round_loop<Loop::wide_random>(in, out, n, streams, words, *k);
-        case Loop::wide_simple: return round_loop<Loop::wide_simple>(in, out, n, streams, words, *k);
-        case Loop::adder: return round_loop<Loop::adder>(in, out, n, streams, words, *k);
-        case Loop::adder_away: return round_loop<Loop::adder_away>(in, out, n, streams, words, *k);
-        case Loop::adder_odd: return round_loop<Loop::adder_odd>(in, out, n, streams, words, *k);
-        case Loop::adder_random: return round_loop<Loop::adder_random>(in, out, n, streams, words, *k);
-        case Loop::adder_simple: return round_loop<Loop::adder_simple>(in, out, n, streams, words, *k);
+        case Loop::wide: return round_loop<Loop::wide, usual>(in, out, n, streams, words, *k);
+        case Loop::wide_random: return round_loop<Loop::wide_random, usual>(in, out, n, streams, words, *k);
+        case Loop::wide_simple: return round_loop<Loop::wide_simple, true>(in, out, n, streams, words, *k);
+        case Loop::adder: return round_loop<Loop::adder, usual>(in, out, n, streams, words, *k);
+        case Loop::adder_away: return round_loop<Loop::adder_away, usual>(in, out, n, streams, words, *k);
+        case Loop::adder_odd: return round_loop<Loop::adder_odd, usual>(in, out, n, streams, words, *k);
+        case Loop::adder_random: return round_loop<Loop::adder_random, usual>(in, out, n, streams, words, *k);
+        case Loop::adder_simple: return round_loop<Loop::adder_simple, true>(in, out, n, streams, words, *k);
         }
     }
 };
