@@ -35,19 +35,12 @@ struct Partial {
 
 /// n is a multiple of 8. Four keys are loaded at a time, which leaves the load ports to the counters.
 void count_keys(FloatTables& tables, const std::uint16_t* keys, std::size_t n) {
-    for (std::size_t i = 0; i < n; i += FloatTables::copies) {
-        std::uint64_t four = 0, next = 0;
-        std::memcpy(&four, keys + i, sizeof four);
-        std::memcpy(&next, keys + i + 4, sizeof next);
-        ++tables.keys[four & 0xffff][0];
-        ++tables.keys[four >> 16 & 0xffff][1];
-        ++tables.keys[four >> 32 & 0xffff][2];
-        ++tables.keys[four >> 48][3];
-        ++tables.keys[next & 0xffff][4];
-        ++tables.keys[next >> 16 & 0xffff][5];
-        ++tables.keys[next >> 32 & 0xffff][6];
-        ++tables.keys[next >> 48][7];
-    }
+    for (std::size_t i = 0; i < n; i += 8)
+        for (std::size_t half = 0; half < FloatTables::halves; ++half) {
+            std::uint64_t four = 0;
+            std::memcpy(&four, keys + i + 4 * half, sizeof four);
+            for (std::size_t j = 0; j < FloatTables::copies; ++j) ++tables.keys[half][four >> 16 * j & 0xffff][j];
+        }
 }
 
 /// Whole lanes of words, as loops that compilers vectorise.
@@ -105,10 +98,15 @@ struct PlainKernel {
 
 #if defined(__x86_64__)
 
-/// Adds one to the counters at `lanes` addresses: three instructions an element, half as many as with keys.
-[[gnu::always_inline]] inline void count_at(const std::uint64_t* addresses) {
+/// Counts so many keys as there are lanes: a load and an addition each, half as many instructions as with keys of 16
+/// bits. What the keys are too large by goes into the constant part of the addresses.
+[[gnu::always_inline]] inline void count_at(FloatTables& tables, const std::uint32_t* keys, std::size_t too_large) {
 #pragma GCC unroll 16
-    for (std::size_t j = 0; j < lanes; ++j) ++reinterpret_cast<std::uint32_t*>(addresses[j])[j % FloatTables::copies];
+    for (std::size_t j = 0; j < lanes; ++j) {
+        FloatTables::Counters* const half = tables.keys[j / 4 % 2].data();
+        const auto address = std::bit_cast<std::uintptr_t>(half) + (keys[j] - too_large) * sizeof *half;
+        ++(*std::bit_cast<FloatTables::Counters*>(address))[j % 4];
+    }
 }
 
 /// The same with intrinsics. Counting lags behind the making of keys: the vector work of some words overlaps with the
@@ -127,16 +125,12 @@ count_avx512(FloatTables& tables, const std::byte* data, std::size_t n, Partial&
     __m512d squares_low = _mm512_load_pd(partial.squares), squares_high = _mm512_load_pd(partial.squares + 8);
     __m512i smallest = _mm512_load_si512(partial.smallest), largest = _mm512_load_si512(partial.largest);
     constexpr std::size_t ahead = 4096; // bytes to prefetch, which the processor does not do itself here
-    // Counters follow `lag` words behind. Their addresses are kept in the second halves of two KiB. The counters of
-    // common classes lie in the first halves of theirs, so their low address bits differ: a load whose low 12 address
-    // bits equal those of an earlier store waits for it (up to three times as long).
+    // Counters follow `lag` words behind. Their keys are kept in the second halves of four times 256 bytes. The
+    // counters of common classes lie in the first halves of theirs, so their low address bits differ: a load whose low
+    // 12 address bits equal those of an earlier store waits for it (up to three times as long).
     constexpr std::size_t lag = 64;
-    alignas(1024) std::uint64_t ring[4 * lag];
-    const auto slot_of = [&ring](std::size_t i) { return ring + (i & lag) * 2 + lag + (i & (lag - 1)); };
-    constexpr int counter_bytes_log2 = std::countr_zero(sizeof tables.keys[0]);
-    const __m512i counter_bytes = _mm512_set1_epi64(sizeof tables.keys[0]);
-    const __m512i base = _mm512_set1_epi64(std::bit_cast<std::int64_t>(tables.keys.data()) -
-                                           (std::int64_t{e4m3_tie} << counter_bytes_log2));
+    alignas(256) std::uint32_t ring[4 * lag];
+    const auto slot_of = [&ring](std::size_t i) { return ring + (i & 96) * 2 + 32 + (i & 31); };
     for (std::size_t i = 0; i < n; i += lanes) {
         const std::byte* const here = data + i * sizeof(std::uint32_t);
         __builtin_prefetch(here + ahead, 0, 2); // into the second-level cache; no effect beyond the end
@@ -146,18 +140,15 @@ count_avx512(FloatTables& tables, const std::byte* data, std::size_t n, Partial&
         const __m512i x = _mm512_castps_si512(_mm512_mask_cvtepi32_ps(_mm512_castsi512_ps(a), subnormal, a));
 
         // The key is 32 * row, plus 9 + the number of leading ones, plus the tie and -1, 0 or 1 for below, at or above
-        // it, less 1 for mantissa 0. That is 32 * row + class + 7 + the tie, and `base` subtracts the tie.
+        // it, less 1 for mantissa 0. That is 32 * row + class + 7 + the tie, which count_at() subtracts.
         const __m512i m = _mm512_and_si512(x, mantissa);
         __m512i key = _mm512_and_si512(_mm512_srli_epi32(x, 18), row_mask);
         key = _mm512_add_epi32(key, _mm512_lzcnt_epi32(_mm512_andnot_si512(x, mantissa)));
         key = _mm512_add_epi32(key, _mm512_min_epu32(_mm512_max_epu32(m, below), above));
         key = _mm512_mask_sub_epi32(key, _mm512_testn_epi32_mask(x, mantissa), key, one);
         key = _mm512_mask_add_epi32(key, subnormal, key, subnormal_keys);
-        std::uint64_t* const slot = slot_of(i);
-        _mm512_store_si512(slot, _mm512_add_epi64(base, _mm512_mul_epu32(key, counter_bytes))); // even words
-        _mm512_store_si512(slot + 8,
-                           _mm512_add_epi64(base, _mm512_srli_epi64(key, 32 - counter_bytes_log2))); // odd words
-        if (i >= lag) count_at(slot_of(i - lag));
+        _mm512_store_si512(slot_of(i), key);
+        if (i >= lag) count_at(tables, slot_of(i - lag), e4m3_tie);
 
         const __m512i finite = _mm512_maskz_mov_epi32(_mm512_cmplt_epu32_mask(a, inf), a);
         smallest = _mm512_min_epu32(smallest, _mm512_sub_epi32(finite, one));
@@ -169,7 +160,7 @@ count_avx512(FloatTables& tables, const std::byte* data, std::size_t n, Partial&
         squares_low = _mm512_fmadd_pd(low, low, squares_low); // the product is exact, so fusing changes nothing
         squares_high = _mm512_fmadd_pd(high, high, squares_high);
     }
-    for (std::size_t i = n - std::min(n, lag); i < n; i += lanes) count_at(slot_of(i));
+    for (std::size_t i = n - std::min(n, lag); i < n; i += lanes) count_at(tables, slot_of(i), e4m3_tie);
     _mm512_store_pd(partial.absolute, absolute_low);
     _mm512_store_pd(partial.absolute + 8, absolute_high);
     _mm512_store_pd(partial.squares, squares_low);
@@ -196,11 +187,27 @@ double pairwise(double (&x)[lanes]) {
 
 } // namespace
 
+void FloatTables::drain_row(std::size_t r) {
+    for (std::size_t key = r * row + first_key; key < r * row + first_key + std::size_t{mantissa_classes}; ++key)
+        for (auto& half : keys)
+            for (std::uint16_t& copy : half[key]) counts[key] += std::exchange(copy, std::uint16_t{0});
+}
+
+void FloatTables::drain() {
+    // Only the rows of what occurred, which are few: of zeros, of infinities and NaN, and those between the extremes.
+    drain_row(subnormal_row);
+    drain_row(255);
+    const std::size_t first = (std::size_t{smallest} + 1) >> 23, last = largest >> 23;
+    for (std::size_t r = std::max<std::size_t>(first, 1); r <= last; ++r) drain_row(r);
+    for (std::size_t r = subnormal_row + 1; first == 0 && r < rows; ++r) drain_row(r);
+    pending = 0;
+}
+
 void FloatTables::flush() {
+    drain();
     for (std::size_t r = 0; r < rows; ++r)
         for (std::size_t c = 0; c < static_cast<std::size_t>(mantissa_classes); ++c) {
-            std::uint64_t times = 0;
-            for (std::uint32_t& copy : keys[r * row + c + first_key]) times += std::exchange(copy, 0);
+            const std::uint64_t times = std::exchange(counts[r * row + c + first_key], 0);
             if (times == 0) continue;
             const int field = static_cast<int>(r);
             if (r == 255) (c == 0 ? histogram.inf : histogram.nan) += times;
@@ -208,7 +215,6 @@ void FloatTables::flush() {
             else if (r == subnormal_row) histogram.zero += times;
             else histogram.rows[field - static_cast<int>(subnormal_row) - 127 - 149][c] += times; // units of 2^-149
         }
-    pending = 0;
 }
 
 void FloatTables::merge(FloatTables& other) {
@@ -232,7 +238,8 @@ MagnitudeSums count_words(FloatTables& tables, std::span<const std::byte> words,
     tables.smallest = std::min(tables.smallest, *std::ranges::min_element(partial.smallest));
     tables.largest = std::max(tables.largest, *std::ranges::max_element(partial.largest));
     tables.pending += n + lanes;
-    if (tables.pending > 0xffff0000 - sum_block) tables.flush();
+    constexpr std::uint64_t counted = std::uint64_t{FloatTables::halves * FloatTables::copies} * 0xffff; // if all are alike
+    if (tables.pending > counted - sum_block - lanes) tables.drain();
     return {pairwise(partial.absolute), pairwise(partial.squares)};
 }
 

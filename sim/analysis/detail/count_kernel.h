@@ -10,23 +10,32 @@ namespace amp::detail {
 /// exponent field; zeros and subnormals have row subnormal_row + the exponent field of their magnitude bits converted
 /// to float.
 struct FloatTables {
-    static constexpr std::size_t copies = 8; ///< neighbours use different copies and do not wait for stores
+    static constexpr std::size_t halves = 2, copies = 4; ///< neighbours use other copies and do not wait for stores
     static constexpr std::size_t row = 32;   ///< mantissa_classes, rounded up to a power of two
     static constexpr std::size_t subnormal_row = 256;
     static constexpr std::size_t rows = subnormal_row + 127 + 23;
     static constexpr std::size_t first_key = 7; ///< an offset that the AVX-512 kernel's keys have
-    static constexpr std::size_t size = rows * row + first_key;
+    static constexpr std::size_t size = (rows + 1) * row;
 
-    /// The copies of a counter lie side by side; if they were 4096 bytes apart, a load would wait for the store to
-    /// another copy. A row is one KiB, with its common classes in the first half.
-    alignas(1024) std::array<std::array<std::uint32_t, copies>, size> keys{};
-    std::uint64_t pending = 0;    ///< elements since the last flush: a 32-bit counter holds at most 2^32 - 1
+    /// Four copies of a counter lie side by side, in the eight bytes that an address can be scaled by, the other four
+    /// not a multiple of 4096 bytes from them, or a load would wait for the store to another copy. They are small, so
+    /// that those of gradients, which have 40 binades, fit into the first-level cache. A row is 256 bytes of each half,
+    /// with its common classes in the first 128.
+    using Counters = std::array<std::uint16_t, copies>;
+    alignas(256) std::array<std::array<Counters, size>, halves> keys{};
+    std::uint64_t pending = 0; ///< elements since `keys` was last emptied
+    std::array<std::uint64_t, size> counts{};
     std::uint32_t smallest = ~0u; ///< (magnitude bits - 1) of the smallest non-zero finite element
     std::uint32_t largest = 0;    ///< magnitude bits of the largest finite element
     MagnitudeHistogram histogram{};
 
-    void flush(); ///< moves the 32-bit counters into the histogram
+    /// Empties `keys` into `counts`; to be called before one of its counters can overflow.
+    void drain();
+    void flush(); ///< moves all counts into the histogram
     void merge(FloatTables& other);
+
+  private:
+    void drain_row(std::size_t r);
 };
 
 /// Counts FP32 words (little-endian, at most sum_block of them, at any address) and returns their sums.
