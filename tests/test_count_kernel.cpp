@@ -1,4 +1,5 @@
-// The FP32 counting loop: every instruction set against one-by-one counting, for words of every kind at any address.
+// The counting loops: every instruction set against one-by-one counting, for words and codes of every kind, at any
+// address.
 #include <ampscope/sim/analysis/detail/count_kernel.h>
 
 #include <doctest/doctest.h>
@@ -7,6 +8,7 @@
 #include <cfenv>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <random>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -95,6 +97,54 @@ TEST_CASE("every instruction set counts as one by one does, at any length and ad
             check(count(std::span(shifted).subspan(1, n * sizeof(float)), set), count_plainly(std::span(all).first(n)));
         }
     }
+}
+
+TEST_CASE("as many equal words as overflow a counter of 16 bits, of each kind") {
+    for (const InstructionSet set : instruction_sets())
+        for (const float x : {0.0F, -1.5F, 0x1p-149F, 0x1.8p-130F, INFINITY, -NAN, 0x1.fffffep127F}) {
+            CAPTURE(x);
+            const std::vector<float> block(sum_block, x);
+            const auto tables = std::make_unique<FloatTables>();
+            MagnitudeHistogram want;
+            for (int i = 0; i < 20; ++i) detail::count_words(*tables, std::as_bytes(std::span(block)), set);
+            want.add(unpack(x), 20 * sum_block);
+            tables->flush();
+            CHECK(tables->histogram == want);
+        }
+}
+
+namespace {
+
+/// Blocks of which each has another code most often, and random ones beside it: all, or few.
+template <class Code>
+void check_codes(int width, std::uint32_t counted) {
+    std::mt19937 random(7);
+    for (const InstructionSet set : instruction_sets()) {
+        detail::CodeTable table(width, counted);
+        std::map<std::size_t, std::uint64_t> want, got;
+        for (const std::size_t n : {sum_block, sum_block, std::size_t{70}, std::size_t{511}, std::size_t{4097}})
+            for (const std::uint32_t share : {0U, 3U, 7U, 10U}) {
+                const auto frequent = static_cast<Code>(random());
+                std::vector<std::byte> bytes(1 + n * sizeof(Code));
+                for (std::size_t i = 0; i < n; ++i) {
+                    const Code code = random() % 10 < share ? frequent : static_cast<Code>(random());
+                    std::memcpy(bytes.data() + 1 + i * sizeof(Code), &code, sizeof code);
+                    ++want[code & counted];
+                }
+                table.count(std::span(bytes).subspan(1), n, set);
+            }
+        table.for_each([&](std::size_t code, std::uint64_t times) { got[code] = times; });
+        CHECK(got == want);
+    }
+}
+
+} // namespace
+
+TEST_CASE("codes of 8 and 16 bits, with and without their sign") {
+    check_codes<std::uint8_t>(8, 0xff);
+    check_codes<std::uint8_t>(8, 0x7f);
+    check_codes<std::uint16_t>(16, 0xffff);
+    check_codes<std::uint16_t>(16, 0x7fff);
 }
 
 TEST_CASE("a word of its own decides its row and class") {

@@ -24,6 +24,14 @@ double magnitude_of(const Unpacked& x) {
 
 int number_bits(DType dtype) { return info(dtype).bits / info(dtype).numbers(); }
 
+/// The bit of a number that only says its sign, which no statistic of magnitudes tells; 0 if there is none. That of a
+/// format whose NaN is -0 says more.
+std::uint32_t sign_of(DType dtype) {
+    if (info(dtype).kind != NumberKind::format) return 0;
+    const FormatSpec f = format(info(dtype).format);
+    return f.negatives == Negatives::sign_and_magnitude && !f.nan_is_negative_zero() ? f.sign_mask() : 0;
+}
+
 } // namespace
 
 double value_of(const Unpacked& x) {
@@ -112,75 +120,45 @@ MagnitudeStatistics ExactMagnitudes::statistics() const {
 /// Three ways to count: FP32 words by a kernel, types of up to 16 bits by code, all others number by number. Tables are
 /// only made when there is enough to count: a checkpoint may have thousands of tensors with a few numbers each.
 struct MagnitudeCounter::Tables {
-    /// Counts by code. Neighbouring numbers use different copies of a counter, so that equal numbers do not wait for
-    /// each other.
     struct Codes {
         static constexpr std::size_t few = 4096;
         int width;
+        std::uint32_t counted;             ///< the bits that count: not the sign of a sign and a magnitude
         std::vector<std::uint16_t> listed; ///< the numbers themselves, while they are few
-        std::vector<std::array<std::uint32_t, 4>> recent;
-        std::vector<std::uint64_t> counts;
-        std::uint64_t pending = 0; ///< how many numbers `recent` holds
+        std::optional<detail::CodeTable> table{};
 
-        explicit Codes(int bits) : width(bits) {}
+        Codes(int bits, std::uint32_t sign) : width(bits), counted(((1U << bits) - 1) & ~sign) {}
 
         void add(std::span<const std::byte> block, std::size_t n) {
-            if (counts.empty() && listed.size() + n <= few) {
+            if (!table && listed.size() + n <= few) {
                 for (std::size_t i = 0; i < n; ++i)
-                    listed.push_back(static_cast<std::uint16_t>(packed_number(block, i, width)));
+                    listed.push_back(static_cast<std::uint16_t>(packed_number(block, i, width) & counted));
                 return;
             }
             make_table();
-            if (width == 16) count(block, 16, n);
-            else if (width == 8) count(block, 8, n);
-            else count(block, width, n);
+            table->count(block, n);
         }
         void merge(Codes& other) {
             make_table();
-            other.for_each([&](std::size_t code, std::uint64_t times) { counts[code] += times; });
+            other.for_each([&](std::size_t code, std::uint64_t times) { table->add(code, times); });
         }
         /// Calls visit(code, count) in ascending order of the codes that occurred.
         template <class Visit>
         void for_each(const Visit& visit) {
+            if (table) return table->for_each(visit);
             std::ranges::sort(listed);
             for (std::size_t i = 0, end = 0; i < listed.size(); i = end) {
                 while (end < listed.size() && listed[end] == listed[i]) ++end;
                 visit(std::size_t{listed[i]}, std::uint64_t{end - i});
             }
-            flush();
-            for (std::size_t code = 0; code < counts.size(); ++code)
-                if (counts[code] != 0) visit(code, counts[code]);
         }
 
       private:
         void make_table() {
-            if (!counts.empty()) return;
-            recent.resize(std::size_t{1} << width);
-            counts.resize(recent.size());
-            for (const std::uint16_t code : listed) ++counts[code];
+            if (table) return;
+            table.emplace(width, counted);
+            for (const std::uint16_t code : listed) table->add(code, 1);
             listed.clear();
-        }
-        [[gnu::always_inline]] void count(std::span<const std::byte> block, int bits,
-                                          std::size_t n) { // with `bits` a constant
-            if (pending + n > 0xffffffff) flush();
-            pending += n;
-            const auto mask = static_cast<std::uint64_t>(recent.size() - 1);
-            const auto per_word = static_cast<std::size_t>(64 / bits),
-                       whole = 64 % bits == 0 ? n / per_word * per_word : 0;
-            for (std::size_t i = 0; i < whole; i += per_word) {
-                const std::byte* const here = block.data() + i * static_cast<std::size_t>(bits) / 8;
-                __builtin_prefetch(here + 4096, 0, 2); // as in count_kernel.cpp
-                std::uint64_t word = 0;
-                std::memcpy(&word, here, sizeof word);
-                for (std::size_t j = 0; j < per_word; ++j, word >>= bits) ++recent[word & mask][j % 4];
-            }
-            for (std::size_t i = whole; i < n; ++i) ++recent[packed_number(block, i, bits)][0];
-        }
-        void flush() {
-            if (pending == 0) return;
-            for (std::size_t code = 0; code < recent.size(); ++code)
-                for (std::uint32_t& copy : recent[code]) counts[code] += std::exchange(copy, 0);
-            pending = 0;
         }
     };
 
@@ -193,7 +171,7 @@ struct MagnitudeCounter::Tables {
 };
 
 MagnitudeCounter::MagnitudeCounter(DType dtype) : dtype_(dtype), tables_(std::make_unique<Tables>()) {
-    if (number_bits(dtype) <= 16) tables_->codes.emplace(number_bits(dtype));
+    if (number_bits(dtype) <= 16) tables_->codes.emplace(number_bits(dtype), sign_of(dtype));
 }
 
 MagnitudeCounter::~MagnitudeCounter() = default;

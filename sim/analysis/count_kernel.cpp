@@ -179,6 +179,65 @@ void count_lanes(FloatTables& tables, const std::byte* data, std::size_t n, Part
     dispatch<PlainKernel>(set, &tables, data, n, &partial);
 }
 
+/// Counts codes. The most frequent one has many counters, behind those of all codes, if keys of 16 bits reach them:
+/// additions to one counter wait for each other, and of zeros a tensor may have 70 %. The codes that gradients have
+/// should fit into the first-level cache: BF16's of 40 binades take 20 KiB.
+template <class Code, std::uint32_t copies>
+struct CodeKernel {
+    static constexpr std::size_t strip = 512; // numbers at a time, so that their keys stay in the first-level cache
+
+    AMPSCOPE_KERNEL void run(std::uint32_t* counters, const std::byte* data, std::size_t n, std::uint32_t counted,
+                             std::uint32_t frequent, std::uint32_t beyond, std::size_t spread) {
+        alignas(64) Code codes[strip];
+        alignas(64) std::uint16_t keys[strip];
+        for (std::size_t i = 0; i < n; i += strip) {
+            const std::size_t m = std::min(strip, n - i);
+            std::memcpy(codes, data + i * sizeof(Code), m * sizeof(Code));
+            make_keys(codes, keys, m, static_cast<std::uint16_t>(counted), static_cast<std::uint16_t>(frequent),
+                      static_cast<std::uint16_t>(beyond), spread);
+            std::size_t j = 0;
+            for (; j + 8 <= m; j += 8) { // four keys are loaded at a time
+                std::uint64_t four = 0, next = 0;
+                std::memcpy(&four, keys + j, sizeof four);
+                std::memcpy(&next, keys + j + 4, sizeof next);
+                ++counters[four & 0xffff];
+                ++counters[four >> 16 & 0xffff];
+                ++counters[four >> 32 & 0xffff];
+                ++counters[four >> 48];
+                ++counters[next & 0xffff];
+                ++counters[next >> 16 & 0xffff];
+                ++counters[next >> 32 & 0xffff];
+                ++counters[next >> 48];
+            }
+            for (; j < m; ++j) ++counters[keys[j]];
+        }
+    }
+
+    AMPSCOPE_KERNEL void make_keys(const Code* __restrict codes, std::uint16_t* __restrict keys, std::size_t n,
+                                   std::uint16_t counted, std::uint16_t frequent, std::uint16_t beyond,
+                                   std::size_t spread) {
+        for (std::size_t j = 0; j < n; ++j) {
+            const auto code = static_cast<std::uint16_t>(codes[j] & counted);
+            const auto own = static_cast<std::uint16_t>(code * copies + j % copies);
+            const auto other = static_cast<std::uint16_t>(beyond + (j & (spread - 1)));
+            keys[j] = code == frequent ? other : own;
+        }
+    }
+};
+
+/// The code that occurs most often in a sample.
+template <class Code>
+std::uint32_t frequent_code(const std::byte* data, std::size_t n, std::uint32_t counted) {
+    constexpr std::size_t samples = 15;
+    std::array<std::uint32_t, samples> sample{};
+    for (std::size_t i = 0; i < samples; ++i) {
+        Code code = 0;
+        std::memcpy(&code, data + i * n / samples * sizeof(Code), sizeof code);
+        sample[i] = code & counted;
+    }
+    return *std::ranges::max_element(sample, {}, [&](std::uint32_t code) { return std::ranges::count(sample, code); });
+}
+
 double pairwise(double (&x)[lanes]) {
     for (std::size_t half = lanes / 2; half > 0; half /= 2)
         for (std::size_t j = 0; j < half; ++j) x[j] += x[j + half];
@@ -238,9 +297,43 @@ MagnitudeSums count_words(FloatTables& tables, std::span<const std::byte> words,
     tables.smallest = std::min(tables.smallest, *std::ranges::min_element(partial.smallest));
     tables.largest = std::max(tables.largest, *std::ranges::max_element(partial.largest));
     tables.pending += n + lanes;
-    constexpr std::uint64_t counted = std::uint64_t{FloatTables::halves * FloatTables::copies} * 0xffff; // if all are alike
+    constexpr std::uint64_t counted =
+        std::uint64_t{FloatTables::halves * FloatTables::copies} * 0xffff; // if all are alike
     if (tables.pending > counted - sum_block - lanes) tables.drain();
     return {pairwise(partial.absolute), pairwise(partial.squares)};
+}
+
+CodeTable::CodeTable(int width, std::uint32_t counted)
+    : width_(width), counted_(counted), copies_(width > 8 ? 1 : 4),
+      spread_((counted + 1) * copies_ + 64 > 0x10000 ? 0 : 64), recent_((counted + 1) * copies_ + spread_),
+      counts_(counted + std::size_t{1}) {}
+
+template <class Code>
+void CodeTable::count_whole(const std::byte* data, std::size_t n, InstructionSet set) {
+    const std::uint32_t frequent = frequent_code<Code>(data, n, counted_);
+    const std::size_t first = spread_ == 0 ? frequent : recent_.size() - spread_;
+    using Kernel = CodeKernel<Code, sizeof(Code) == 1 ? 4 : 1>;
+    dispatch<Kernel>(set, recent_.data(), data, n, counted_, frequent, static_cast<std::uint32_t>(first),
+                     std::max(spread_, std::size_t{1}));
+    for (std::size_t i = first; i < first + spread_; ++i) counts_[frequent] += std::exchange(recent_[i], 0);
+}
+
+void CodeTable::count(std::span<const std::byte> block, std::size_t n, InstructionSet set) {
+    if (n == 0) return;
+    if (pending_ + n > 0xffffffff) flush();
+    pending_ += n;
+    if (width_ == 8) count_whole<std::uint8_t>(block.data(), n, set);
+    else if (width_ == 16) count_whole<std::uint16_t>(block.data(), n, set);
+    else
+        for (std::size_t i = 0; i < n; ++i)
+            ++recent_[(packed_number(block, i, width_) & counted_) * copies_ + i % copies_];
+}
+
+void CodeTable::flush() {
+    for (std::size_t code = 0; pending_ != 0 && code < counts_.size(); ++code)
+        for (std::size_t copy = 0; copy < copies_; ++copy)
+            counts_[code] += std::exchange(recent_[code * copies_ + copy], 0);
+    pending_ = 0;
 }
 
 } // namespace amp::detail

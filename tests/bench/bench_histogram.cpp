@@ -55,10 +55,11 @@ float subnormal(std::mt19937& random) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(random() & 0x807fffff));
 }
 
-constexpr Data cases[] = {{"fp32/wide", DType::f32, wide},         {"fp32/normal", DType::f32, normal},
-                          {"fp32/relu", DType::f32, relu},         {"fp32/bf16_values", DType::f32, bf16},
-                          {"fp32/constant", DType::f32, constant}, {"fp32/subnormal", DType::f32, subnormal},
-                          {"bf16/wide", DType::bf16, wide},        {"bf16/relu", DType::bf16, relu},
+constexpr Data cases[] = {{"fp32/wide", DType::f32, wide},          {"fp32/normal", DType::f32, normal},
+                          {"fp32/relu", DType::f32, relu},          {"fp32/bf16_values", DType::f32, bf16},
+                          {"fp32/constant", DType::f32, constant},  {"fp32/subnormal", DType::f32, subnormal},
+                          {"bf16/wide", DType::bf16, wide},         {"bf16/relu", DType::bf16, relu},
+                          {"bf16/constant", DType::bf16, constant}, {"f16/wide", DType::f16, wide},
                           {"i8/random", DType::i8, subnormal}};
 
 std::vector<std::byte>& memory() {
@@ -73,8 +74,10 @@ void fill(const Data& data) {
     std::mt19937 random(1);
     std::vector<std::byte>& bytes = memory();
     for (std::size_t i = 0; i < period;) {
-        const auto word = std::bit_cast<std::uint32_t>(data.make(random));
-        const std::size_t width = data.dtype == DType::bf16 ? 2 : 4; // a bfloat16 is the upper half of a float
+        auto word = std::bit_cast<std::uint32_t>(data.make(random));
+        const std::size_t width = data.dtype == DType::bf16 || data.dtype == DType::f16 ? 2 : 4;
+        if (data.dtype == DType::f16) // gradients under a loss scale; a bfloat16 is the upper half of a float
+            word = encode(format("fp16"), std::bit_cast<float>(word) * 0x1p12F) << 16;
         std::memcpy(bytes.data() + i, reinterpret_cast<const std::byte*>(&word) + 4 - width, width);
         i += width;
     }

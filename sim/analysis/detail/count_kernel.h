@@ -11,7 +11,7 @@ namespace amp::detail {
 /// to float.
 struct FloatTables {
     static constexpr std::size_t halves = 2, copies = 4; ///< neighbours use other copies and do not wait for stores
-    static constexpr std::size_t row = 32;   ///< mantissa_classes, rounded up to a power of two
+    static constexpr std::size_t row = 32;               ///< mantissa_classes, rounded up to a power of two
     static constexpr std::size_t subnormal_row = 256;
     static constexpr std::size_t rows = subnormal_row + 127 + 23;
     static constexpr std::size_t first_key = 7; ///< an offset that the AVX-512 kernel's keys have
@@ -41,5 +41,36 @@ struct FloatTables {
 /// Counts FP32 words (little-endian, at most sum_block of them, at any address) and returns their sums.
 MagnitudeSums count_words(FloatTables& tables, std::span<const std::byte> words,
                           InstructionSet set = best_instruction_set());
+
+/// The counters of numbers of up to 16 bits, by code.
+class CodeTable {
+  public:
+    /// `counted`: the bits of a code that count; a sign, which no statistic tells, makes twice as many counters.
+    CodeTable(int width, std::uint32_t counted);
+
+    /// Counts n packed numbers, at most sum_block.
+    void count(std::span<const std::byte> block, std::size_t n, InstructionSet set = best_instruction_set());
+    /// Calls visit(code, count) in ascending order of the codes that occurred.
+    template <class Visit>
+    void for_each(const Visit& visit) {
+        flush();
+        for (std::size_t code = 0; code < counts_.size(); ++code)
+            if (counts_[code] != 0) visit(code, counts_[code]);
+    }
+    void add(std::size_t code, std::uint64_t times) { counts_[code & counted_] += times; }
+
+  private:
+    int width_;
+    std::uint32_t counted_;
+    std::size_t copies_; ///< of a counter: neighbours use others and do not wait for stores, where there is room
+    std::size_t spread_; ///< counters of the code that a block has most often, if keys of 16 bits reach them; or 0
+    std::vector<std::uint32_t> recent_;
+    std::vector<std::uint64_t> counts_;
+    std::uint64_t pending_ = 0; ///< how many numbers `recent_` holds
+
+    template <class Code>
+    void count_whole(const std::byte* data, std::size_t n, InstructionSet set);
+    void flush();
+};
 
 } // namespace amp::detail
