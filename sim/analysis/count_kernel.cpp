@@ -297,9 +297,8 @@ MagnitudeSums count_words(FloatTables& tables, std::span<const std::byte> words,
     tables.smallest = std::min(tables.smallest, *std::ranges::min_element(partial.smallest));
     tables.largest = std::max(tables.largest, *std::ranges::max_element(partial.largest));
     tables.pending += n + lanes;
-    constexpr std::uint64_t counted =
-        std::uint64_t{FloatTables::halves * FloatTables::copies} * 0xffff; // if all are alike
-    if (tables.pending > counted - sum_block - lanes) tables.drain();
+    constexpr std::uint64_t alike = std::uint64_t{FloatTables::halves * FloatTables::copies} * 0xffff;
+    if (tables.pending > alike - sum_block - lanes) tables.drain(); // so many equal elements may fill their counters
     return {pairwise(partial.absolute), pairwise(partial.squares)};
 }
 
@@ -324,9 +323,18 @@ void CodeTable::count(std::span<const std::byte> block, std::size_t n, Instructi
     pending_ += n;
     if (width_ == 8) count_whole<std::uint8_t>(block.data(), n, set);
     else if (width_ == 16) count_whole<std::uint16_t>(block.data(), n, set);
-    else
-        for (std::size_t i = 0; i < n; ++i)
-            ++recent_[(packed_number(block, i, width_) & counted_) * copies_ + i % copies_];
+    else count_packed(block, n);
+}
+
+void CodeTable::count_packed(std::span<const std::byte> block, std::size_t n) {
+    const auto bits = static_cast<std::size_t>(width_), per_word = 64 / bits;
+    const std::size_t whole = 64 % bits == 0 ? n / per_word * per_word : 0;
+    for (std::size_t i = 0; i < whole; i += per_word) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, block.data() + i * bits / 8, sizeof word);
+        for (std::size_t j = 0; j < per_word; ++j, word >>= bits) ++recent_[(word & counted_) * copies_ + j % copies_];
+    }
+    for (std::size_t i = whole; i < n; ++i) ++recent_[(packed_number(block, i, width_) & counted_) * copies_];
 }
 
 void CodeTable::flush() {

@@ -70,6 +70,7 @@ class CodeTable {
 
     template <class Code>
     void count_whole(const std::byte* data, std::size_t n, InstructionSet set);
+    void count_packed(std::span<const std::byte> block, std::size_t n);
     void flush();
 };
 
