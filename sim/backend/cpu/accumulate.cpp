@@ -58,6 +58,7 @@ void sum(const Product& p) {
     switch (acc.method) {
     case Accumulation::chain:
         if (acc.sum == format("fp32")) return matmul(p.a, p.b, p.out, p.m, p.n, p.k, p.threads, p.set);
+        if (chain_in_registers(p)) return;
         return by_columns(p, ChainSums(acc.sum));
     case Accumulation::exact: return by_columns(p, ExactSums());
     case Accumulation::pairwise: return by_columns(p, PairwiseSums());

@@ -242,9 +242,11 @@ void multiply(InstructionSet set, const Operand& a, const Operand& b, float* out
 } // namespace
 
 ProductPart part_of_product(std::int64_t m, std::int64_t n, std::int64_t k, int threads) {
-    constexpr std::int64_t least_work = 1 << 17;
+    constexpr std::int64_t undivided = 1 << 19, least_work = 1 << 17; // multiply-adds: waking threads takes a while
     constexpr std::int64_t unit = 64; // packing the operands of fewer lines would cost more than their products
-    const std::int64_t parts = std::clamp<std::int64_t>(m * n * k / least_work, 1, thread_count(threads));
+    const std::int64_t work = m * n * k;
+    const std::int64_t parts =
+        work < undivided ? 1 : std::clamp<std::int64_t>(work / least_work, 1, thread_count(threads));
     const std::int64_t length = std::max(m, n), share = std::min(length, share_of(length, parts, unit));
     const std::int64_t cuts = (length + share - 1) / share;
     const std::int64_t other = std::min(std::min(m, n), share_of(std::min(m, n), parts / cuts, unit));

@@ -50,4 +50,7 @@ float plain(const Product& p, std::int64_t i, std::int64_t j);
 /// The product with a fused sum that is not split.
 void sum_fused(const Product& p);
 
+/// The product with a chain of fused multiply-adds in another format than FP32, if there is a fast way.
+bool chain_in_registers(const Product& p);
+
 } // namespace amp::cpu
