@@ -267,12 +267,15 @@ constexpr Accumulator base_accumulator(std::string_view name, std::string_view f
     for (const PlainSum& row : plain_sums)
         if (row.name == name) return {.method = row.method};
     const FormatSpec* const row = find_format(name);
-    const bool custom =
-        row == nullptr && name.size() > 3 && name[0] == 'e' && name[1] >= '2' && name[1] <= '8' && name[2] == 'm';
-    if ((row != nullptr && !row->is_scale()) || custom) return {.sum = format(name)};
+    const bool general = name.size() > 3 && name[0] == 'e' && name[1] >= '2' && name[1] <= '8' && name[2] == 'm';
+    if ((row != nullptr && !row->is_scale()) || (row == nullptr && general)) return {.sum = format(name)};
+    if (name.starts_with("binary")) { // of IEEE P3109
+        const FormatSpec sum = format(name);
+        if (sum.is_signed) return {.sum = sum};
+    }
     throw_unknown("accumulator", full,
                   names_of_rows(hardware_rows) + ", " + names_of_rows(plain_sums) +
-                      ", or a format (fp32, bf16, e6m9 ...) for a chain of fused "
+                      ", or a format (fp32, bf16, e6m9, binary16p11 ...) for a chain of fused "
                       "multiply-adds; -acc16 for the FP16 accumulator of an fp16 or FP8 row, -promoteN to "
                       "add sums of N products in FP32, -splitN for split-K in N parts");
 }

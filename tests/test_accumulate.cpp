@@ -35,9 +35,29 @@ std::vector<Case> all_cases() {
     cases.push_back({"hopper-fp16", "e4m3", "fp16"});
     cases.push_back({"ampere-tf32", "fp32", "fp32"});
     cases.push_back({"ampere-fp16-promote24", "fp16", "fp16"});
-    for (const char* name : {"exact", "pairwise", "kahan", "fp32", "bf16", "fp32-promote16", "exact-promote8",
-                             "fp32-split2", "kahan-split2cyclic", "exact-promote8-split3pairs", "bf16-split2cyclic"})
+    for (const char* name : {"exact",
+                             "pairwise",
+                             "kahan",
+                             "fp32",
+                             "bf16",
+                             "fp32-promote16",
+                             "exact-promote8",
+                             "fp32-split2",
+                             "kahan-split2cyclic",
+                             "exact-promote8-split3pairs",
+                             "bf16-split2cyclic",
+                             "fp16",
+                             "tf32",
+                             "e8m21",
+                             "e8m22",
+                             "e8m1",
+                             "e6m9",
+                             "e5m2",
+                             "e4m3",
+                             "binary16p11",
+                             "binary8p3se"})
         cases.push_back({name, "fp32", "fp32"});
+    for (const char* name : {"bf16", "fp16", "binary16p8se"}) cases.push_back({name, name, name});
     cases.push_back({"exact", "e4m3", "e5m2"});
     cases.push_back({"ada-e4m3-promote128-split2cyclic", "e4m3", "e4m3"});
     cases.push_back({"blackwell-mxf4nvf4-promote64-split3pairs", "e2m1", "e2m1"});

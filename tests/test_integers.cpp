@@ -256,4 +256,14 @@ TEST_CASE("precisions of integers") {
     CHECK(groups.along == 128);
     CHECK(groups.across == 1);
     CHECK(served_scaling(Served::activations, "int8-affine-row").along == 0);
+    const OperandScaling smaller = served_scaling(Served::weights, "int4-affine-1x128:1x32");
+    CHECK(smaller.rule == ScaleRule::affine);
+    CHECK(smaller.along == 32);
+    const OperandScaling symmetric = served_scaling(Served::weights, "int4:1x64");
+    CHECK(symmetric.rule == ScaleRule::te);
+    CHECK(symmetric.along == 64);
+    CHECK(symmetric.across == 1);
+    CHECK_THROWS_WITH(served_scaling(Served::weights, "int4:row"),
+                      "'int4:row': expected tensor, channel, one or a block such as 1x32 after the colon");
+    CHECK_THROWS(served_scaling(Served::weights, "int4:1x"));
 }

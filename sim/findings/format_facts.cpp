@@ -140,7 +140,7 @@ std::vector<NumberInFormat> store_number(const std::string& text, const std::vec
         n.code = pack(f, x, policy, 0, n.flags);
         const Unpacked stored = unpack(f, n.code);
         n.value = f.fits_fp32() ? double{decode(f, n.code)} : value_beyond_fp32(stored);
-        if (x.kind == Kind::finite &&
+        if (x.kind == Kind::finite && std::isfinite(wide) &&
             (stored.kind == Kind::zero || (stored.kind == Kind::finite && is_double(stored)))) {
             const double error = n.value - wide;
             if (error != 0 || n.is_exact()) n.error = error; // else a double is too short to tell

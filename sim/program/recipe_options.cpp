@@ -37,16 +37,6 @@ bool second_of(std::string_view what, const std::array<std::string_view, 2>& wor
     return parse_name<std::uint8_t>(what, words, value) == 1;
 }
 
-/// "ACROSSxALONG" as in "1x16"; 0 for the whole extent.
-void set_block(OperandScaling& operand, std::string_view value) {
-    const std::size_t x = value.find('x');
-    if (x == std::string_view::npos)
-        throw std::invalid_argument(
-            "expected a block such as 1x16: across and along the axis that a product sums over");
-    operand.across = whole_number(value.substr(0, x), 0, 1 << 20);
-    operand.along = whole_number(value.substr(x + 1), 0, 1 << 20);
-}
-
 /// Whether there are upper scales, of tensors or of lines as one likes.
 bool chooses_upper(ScaleRule rule) { return has_upper_scales(rule) && rule != ScaleRule::ms_eden; }
 
@@ -204,6 +194,15 @@ void check(const OperandScaling& operand) {
 }
 
 } // namespace
+
+void set_block(OperandScaling& operand, std::string_view value) {
+    const std::size_t x = value.find('x');
+    if (x == std::string_view::npos)
+        throw std::invalid_argument(
+            "expected a block such as 1x16: across and along the axis that a product sums over");
+    operand.across = whole_number(value.substr(0, x), 0, 1 << 20);
+    operand.along = whole_number(value.substr(x + 1), 0, 1 << 20);
+}
 
 void read_keys(std::string_view text, const std::function<void(std::string_view, bool)>& named,
                const std::function<void(std::string_view, std::string_view)>& set) {

@@ -143,6 +143,9 @@ void read_keys(std::string_view text, const std::function<void(std::string_view,
 /// value that it does not have. Once all are set, check_options() says which of them do not go together.
 void set_option(ScalingRecipe& recipe, std::string_view key, std::string_view value);
 
+/// The block of an operand: "ACROSSxALONG" as in "1x16"; 0 for the whole extent. Throws std::invalid_argument.
+void set_block(OperandScaling& operand, std::string_view value);
+
 /// Throws std::invalid_argument for options of an operand that do not go together, in whatever order they were set.
 void check_options(const ScalingRecipe& recipe);
 /// The options, for messages.

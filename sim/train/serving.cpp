@@ -101,18 +101,25 @@ OperandScaling served_scaling(Served what, std::string_view text) {
     const std::string_view own = what == Served::weights ? "channel" : "token";
     const std::string_view shares =
         colon == text.size() ? what == Served::kv_cache ? "tensor" : own : text.substr(colon + 1);
-    if (const auto row = std::ranges::find(block_formats, text, &BlockSpec::name); row != block_formats.end()) {
-        if (scale_format(row->rule) != format("fp32"))
-            throw std::invalid_argument(fmt::format("'{}': what is served has scales in FP32", text));
-        return {.element = row->element, .along = row->columns, .across = row->rows, .rule = row->rule};
-    }
-    OperandScaling scaling{.element = format(text.substr(0, colon))};
+    const std::string_view name = text.substr(0, colon);
+    const auto row = std::ranges::find(block_formats, name, &BlockSpec::name);
+    OperandScaling scaling{.element = row == block_formats.end() ? format(name) : row->element};
     if (scaling.element.bits() > 8 || scaling.element.is_scale())
         throw std::invalid_argument(fmt::format("'{}': expected a format of at most 8 bits", text));
-    if (shares == own) scaling.across = 1;
+    if (row != block_formats.end()) {
+        if (scale_format(row->rule) != format("fp32"))
+            throw std::invalid_argument(fmt::format("'{}': what is served has scales in FP32", text));
+        scaling.rule = row->rule;
+        scaling.along = row->columns;
+        scaling.across = row->rows;
+        if (colon == text.size()) return scaling;
+    }
+    if (shares.find('x') != std::string_view::npos) set_block(scaling, shares);
+    else if (shares == own) scaling.across = 1;
     else if (shares == "one") scaling.rule = ScaleRule::one;
     else if (shares != "tensor")
-        throw std::invalid_argument(fmt::format("'{}': expected tensor, {} or one after the colon", text, own));
+        throw std::invalid_argument(
+            fmt::format("'{}': expected tensor, {}, one or a block such as 1x32 after the colon", text, own));
     return scaling;
 }
 

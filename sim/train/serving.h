@@ -12,8 +12,10 @@
 namespace amp {
 
 /// What is served in a narrow format, and the text for it: "e4m3", or "e4m3:token" with what shares a scale: tensor
-/// (the whole tensor), channel (an output of a weight), token (a row of activations, or of a head's keys or values), or
-/// one (no scale at all). Scales are computed from the tensor itself: s = max / amax. Throws std::invalid_argument.
+/// (the whole tensor), channel (an output of a weight), token (a row of activations, or of a head's keys or values), a
+/// block across and along the axis that products sum over ("1x32"), or one (no scale at all). A block format with FP32
+/// scales ("int8-row") has its own blocks, unless others follow ("int4-affine-1x128:1x32"). Scales are computed from
+/// the tensor itself: s = max / amax. Throws std::invalid_argument.
 enum class Served : std::uint8_t { weights, activations, kv_cache };
 OperandScaling served_scaling(Served what, std::string_view text);
 

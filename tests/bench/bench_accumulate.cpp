@@ -82,7 +82,8 @@ int main(int argc, char** argv) {
             for (const char* name :
                  {"volta-fp16", "ampere-fp16", "ampere-bf16", "ampere-tf32", "ada-e4m3", "hopper-fp16", "hopper-bf16",
                   "hopper-tf32", "hopper-fp16-acc16", "hopper-wgmma-fp8", "hopper-wgmma-fp8-promote128",
-                  "hopper-mma-fp8", "blackwell-fp8", "blackwell-mxf4nvf4", "exact", "pairwise", "kahan", "bf16", "fp16"})
+                  "hopper-mma-fp8", "blackwell-fp8", "blackwell-mxf4nvf4", "exact", "pairwise", "kahan", "bf16",
+                  "fp16"})
                 bench::add(fmt::format("{}/{}/threads:{}", name, n, threads),
                            [=](benchmark::State& s) { run(s, name, n, threads, 1); });
     // Numbers as small as gradients can be: out of reach of the kernel in float.

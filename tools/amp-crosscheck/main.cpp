@@ -204,7 +204,7 @@ void add_vectors(CommandLine& app, Options& options) {
                                   "Check test vectors of amp-format, or compare a row of the table of accumulators "
                                   "with recorded dot products",
                                   vector_examples);
-    v.add_option("words", options.words,
+    v.add_option("FILE", options.words,
                  "Files of amp-format vectors; or a row of the table of accumulators, such as hopper-wgmma-fp8, and "
                  ".npz files of recordings, or others with the same arrays")
         ->option_text("[ROW] FILE...")

@@ -292,8 +292,8 @@ void add_serving_options(CLI::App& app, Words& w, TrainToolOptions& options) {
                    "Folder of a run with checkpoints: print the loss and bytes of its network as served; train nothing")
         ->group(group);
     app.add_option("--weights-as", w.weights_as,
-                   "Format of weights, and what shares a scale: e4m3:channel (default) or :tensor; or a block format "
-                   "with FP32 scales: int8-row, int4-affine-1x128 ...")
+                   "Format of weights, and what shares a scale: e4m3:channel (default), :tensor or a block, int4:1x64; "
+                   "or a block format with FP32 scales: int8-row, int4-affine-1x128, int4-affine-1x128:1x32 ...")
         ->group(group);
     app.add_option("--activations-as", w.activations_as, "The same for activations: e4m3:token (default) or :tensor")
         ->group(group);

@@ -24,6 +24,11 @@ Cell share_cell(std::int64_t part, std::int64_t whole) {
 /// A figure in the style of a fmt specification such as "{:.4f}".
 Cell figure_cell(const char* style, double x) { return {fmt::format(fmt::runtime(style), x), x}; }
 
+Cell change_cell(double share) {
+    const double hundredths = std::round(1e4 * share) + 0.0; // 0, not -0, of what is hardly below it
+    return std::isfinite(share) ? Cell{fmt::format("{:+.2f} %", hundredths / 100), share} : no_value();
+}
+
 /// A line for each way in which a run has left FP32.
 Bullets departures_of(const Outcome& outcome, double bound) {
     Bullets list;
@@ -169,7 +174,7 @@ Document document_of(const std::filesystem::path& run, std::span<const ServedRes
             {{r.name},
              figure_cell("{:.4f}", r.validation.loss),
              figure_cell("{:.4f}", std::exp(r.validation.loss)),
-             figure_cell("{:+.2f} %", 100 * (std::exp(r.validation.loss - reference) - 1)),
+             change_cell(std::exp(r.validation.loss - reference) - 1),
              r.validation.accuracy ? Cell{percent(*r.validation.accuracy), r.validation.accuracy} : no_value(),
              figure_cell("{:.0f} B", r.weight_bytes)});
         if (caches) table.rows.back().push_back(figure_cell("{:.0f} B", r.kv_bytes_per_token));

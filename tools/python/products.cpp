@@ -58,6 +58,26 @@ Result<float> product_of(const Array<float>& a, const Array<float>& b, const For
     });
 }
 
+/// a (m x k) times b (k x n), with m and n lines of scales, one for every `block` numbers along k.
+Result<float> scaled_product_of(const Array<float>& a, const Array<float>& b, const Array<float>& a_scales,
+                                const Array<float>& b_scales, const FormatSpec& a_format, const FormatSpec& b_format,
+                                const FormatSpec& scale_format, std::size_t block, const std::string& name,
+                                int threads) {
+    const Accumulator acc = accumulator_for(name, a_format, b_format);
+    const std::size_t m = a.shape(0), k = a.shape(1), n = b.shape(1), blocks = block == 0 ? 0 : (k + block - 1) / block;
+    if (b.shape(0) != k || a_scales.size() != m * blocks || b_scales.size() != n * blocks)
+        throw std::invalid_argument("block_matmul: shapes do not match");
+    const cpu::ProductShape sizes{
+        .m = static_cast<std::int64_t>(m), .n = static_cast<std::int64_t>(n), .k = static_cast<std::int64_t>(k)};
+    const cpu::BlockScalesOfProduct scales{.a = span_of(a_scales),
+                                           .b = span_of(b_scales),
+                                           .format = scale_format,
+                                           .block = static_cast<std::int64_t>(block)};
+    return filled<float>({m, n}, [&](std::span<float> out) {
+        cpu::scaled_product(acc, a_format, b_format, span_of(a), span_of(b), scales, out, sizes, threads);
+    });
+}
+
 /// The zero point of each block, the code that stands for 0; nothing where blocks have none.
 std::optional<Result<float>> zero_points(const BlockScaling& blocks, std::span<const float> x, std::int64_t rows,
                                          std::int64_t columns, const std::vector<std::size_t>& shape) {
@@ -156,6 +176,9 @@ void bind_products(nb::module_& m) {
     m.def("matmul", &product_of, nb::arg("a").noconvert(), nb::arg("b").noconvert(), nb::arg("a_format"),
           nb::arg("b_format"), nb::arg("accumulator"), nb::arg("alpha"), nb::arg("bias").noconvert(),
           nb::arg("out_format"), nb::arg("rounding"), nb::arg("saturates"), nb::arg("threads"), InEnvironment());
+    m.def("block_matmul", &scaled_product_of, nb::arg("a").noconvert(), nb::arg("b").noconvert(),
+          nb::arg("a_scales").noconvert(), nb::arg("b_scales").noconvert(), nb::arg("a_format"), nb::arg("b_format"),
+          nb::arg("scale_format"), nb::arg("block"), nb::arg("accumulator"), nb::arg("threads"), InEnvironment());
     m.def("library_call", &library_call, nb::arg("name"), nb::arg("a"), nb::arg("b"), nb::arg("fast"), nb::arg("split"),
           InEnvironment());
     m.def("block_quantize", &in_blocks, nb::arg("scaling"), nb::arg("x").noconvert(), nb::arg("seed"), InEnvironment());

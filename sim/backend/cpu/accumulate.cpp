@@ -5,6 +5,7 @@
 #include <ampscope/sim/backend/cpu/detail/column_sums.h>
 #include <ampscope/sim/backend/cpu/detail/product_task.h>
 #include <ampscope/sim/backend/cpu/detail/step_sums.h>
+#include <ampscope/sim/backend/cpu/detail/strips.h>
 
 #include <algorithm>
 #include <cmath>
@@ -43,9 +44,7 @@ void by_columns(const Product& p, const Sums& prototype) {
                     sums.add(p.set, at(p.a, i, l), p.b.data + l * p.b.row_stride + j * p.b.column_stride,
                              p.b.column_stride, n);
                 for (std::int64_t c = 0; c < n; ++c) {
-                    float sum = 0;
-                    if constexpr (requires { sums.holds(c); }) sum = sums.holds(c) ? sums.end(c) : plain(p, i, j + c);
-                    else sum = sums.end(c);
+                    const float sum = sums.end(c);
                     p.out[i * p.n + j + c] = std::isnan(sum) ? canonical_nan : sum;
                 }
             }
@@ -60,8 +59,14 @@ void sum(const Product& p) {
         if (acc.sum == format("fp32")) return matmul(p.a, p.b, p.out, p.m, p.n, p.k, p.threads, p.set);
         if (chain_in_registers(p)) return;
         return by_columns(p, ChainSums(acc.sum));
-    case Accumulation::exact: return by_columns(p, ExactSums());
-    case Accumulation::pairwise: return by_columns(p, PairwiseSums());
+    case Accumulation::exact:
+        return by_strips<ExactStrip::width>(p, [&](const float* a, const float* b, float* out, std::uint64_t* lost) {
+            dispatch<ExactStrip>(p.set, a, p.a.column_stride, b, p.k, out, lost);
+        });
+    case Accumulation::pairwise:
+        return by_strips<PairwiseStrip::width>(p, [&](const float* a, const float* b, float* out, std::uint64_t*) {
+            dispatch<PairwiseStrip>(p.set, a, p.a.column_stride, b, p.k, out);
+        });
     case Accumulation::kahan: return by_columns(p, KahanSums());
     case Accumulation::fused: return sum_fused(p);
     case Accumulation::wrapped:
@@ -152,6 +157,40 @@ void multiply(const Product& p) {
     else promoted(p);
 }
 
+/// total = sum * a's scale * b's scale, added to the total so far by a fused multiply-add unless it is the first.
+struct ScaleKernel {
+    AMPSCOPE_KERNEL void run(float a, const float* b, const float* sum, float* total, std::int64_t n, bool first) {
+        for (std::int64_t j = 0; j < n; ++j) {
+            const float d = first ? sum[j] * (a * b[j]) : detail::fma_in_double(sum[j], a * b[j], total[j]);
+            total[j] = d != d ? std::bit_cast<float>(0x7fc00000) : d;
+        }
+    }
+};
+
+/// A product whose accumulator does not take the scales: the sums of blocks along k, each times both scales.
+void multiply_blocks(Product p) {
+    const std::int64_t blocks = p.blocks(), block = p.scales.block, k = p.k;
+    const ProductScalesView scales = std::exchange(p.scales, {});
+    constexpr std::int64_t small = 512; // of larger blocks, a pass over the sums costs little
+    if (p.accumulator.is_fp32_chain() && block <= small)
+        return matmul(p.a, p.b, p.out, p.m, p.n, p.k, p.threads, p.set,
+                      {block, {scales.a, blocks, 1}, {scales.b, 1, blocks}});
+    std::vector<float> sums(static_cast<std::size_t>(p.m * p.n)), of_columns(static_cast<std::size_t>(p.n));
+    float* const out = std::exchange(p.out, sums.data());
+    for (std::int64_t c = 0; c < blocks; ++c) {
+        p.k = std::min(block, k - c * block);
+        multiply(p);
+        for (std::int64_t j = 0; j < p.n; ++j) of_columns[static_cast<std::size_t>(j)] = scales.b[j * blocks + c];
+        over_threads(p, p.m, p.n, [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t i = begin; i < end; ++i)
+                dispatch<ScaleKernel>(p.set, scales.a[i * blocks + c], of_columns.data(), sums.data() + i * p.n,
+                                      out + i * p.n, p.n, c == 0);
+        });
+        p.a.data += block * p.a.column_stride;
+        p.b.data += block * p.b.row_stride;
+    }
+}
+
 } // namespace
 
 void accumulate(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format, MatrixView a,
@@ -163,7 +202,9 @@ void accumulate(const Accumulator& accumulator, const FormatSpec& a_format, cons
 void accumulate_scaled(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format,
                        MatrixView a, MatrixView b, const ProductScalesView& scales, float* out, std::int64_t m,
                        std::int64_t n, std::int64_t k, int threads, InstructionSet set) {
-    multiply({accumulator, a_format, b_format, a, b, out, m, n, k, threads, set, scales});
+    const Product p{accumulator, a_format, b_format, a, b, out, m, n, k, threads, set, scales};
+    if (k == 0 || applies_scales(accumulator, scales.format, scales.block)) multiply(p);
+    else multiply_blocks(p);
 }
 
 } // namespace amp::cpu

@@ -6,8 +6,7 @@
 // rounded correctly (Boldo and Melquiond 2008). If they are equal, nothing was lost; of +0 and -0 the even one is +0,
 // as rounding to nearest asks; of infinity and the largest number the odd one is the number, which a shorter format
 // rounds to infinity itself.
-#include <ampscope/sim/backend/cpu/detail/panels.h>
-#include <ampscope/sim/backend/cpu/detail/product_task.h>
+#include <ampscope/sim/backend/cpu/detail/strips.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -56,53 +55,25 @@ struct ToHalf {
     }
 };
 
-/// Columns from j on of b, `width` of them or zeros, one row of them after the other.
-const float* pack_strip(const Product& p, std::int64_t j) {
-    static thread_local Panels<float> panels;
-    float* const strip = panels.resize(p.k * width);
-    const std::int64_t n = std::min(width, p.n - j);
-    for (std::int64_t l = 0; l < p.k; ++l) {
-        float* const line = strip + l * width;
-        if (p.b.column_stride == 1) std::copy_n(p.b.data + l * p.b.row_stride + j, n, line);
-        else
-            for (std::int64_t c = 0; c < n; ++c) line[c] = at(p.b, l, j + c);
-        std::fill(line + n, line + width, 0.0F);
-    }
-    return strip;
-}
-
-/// The columns of a strip that begins at j, of rows [begin, end).
+/// The sums of a row of a and the columns of a strip.
 template <class Round>
-[[gnu::target(AMPSCOPE_TARGET_AVX512)]] void chain_strip(const Product& p, std::int64_t j, std::int64_t begin,
-                                                         std::int64_t end) {
-    const float* const strip = pack_strip(p, j);
-    const std::int64_t n = std::min(width, p.n - j);
+[[gnu::target(AMPSCOPE_TARGET_AVX512)]] void chain_row(const Product& p, const float* a, const float* b, float* out) {
     const Round round(p.accumulator.sum);
-    for (std::int64_t i = begin; i < end; ++i) {
-        __m512 sums[vectors];
-        for (__m512& sum : sums) sum = _mm512_setzero_ps();
-        const float *a = p.a.data + i * p.a.row_stride, *b = strip;
-        for (std::int64_t l = 0; l < p.k; ++l, a += p.a.column_stride, b += width) {
-            const __m512 x = _mm512_set1_ps(*a);
+    __m512 sums[vectors];
+    for (__m512& sum : sums) sum = _mm512_setzero_ps();
+    for (std::int64_t l = 0; l < p.k; ++l, a += p.a.column_stride, b += width) {
+        const __m512 x = _mm512_set1_ps(*a);
 #pragma GCC unroll 4
-            for (std::int64_t v = 0; v < vectors; ++v)
-                sums[v] = round(fma_to_odd(x, _mm512_load_ps(b + v * lanes), sums[v]));
-        }
-        alignas(64) float out[width];
-        for (std::int64_t v = 0; v < vectors; ++v) _mm512_store_ps(out + v * lanes, sums[v]);
-        for (std::int64_t c = 0; c < n; ++c) p.out[i * p.n + j + c] = std::isnan(out[c]) ? canonical_nan : out[c];
+        for (std::int64_t v = 0; v < vectors; ++v)
+            sums[v] = round(fma_to_odd(x, _mm512_load_ps(b + v * lanes), sums[v]));
     }
+    for (std::int64_t v = 0; v < vectors; ++v) _mm512_store_ps(out + v * lanes, sums[v]);
 }
 
 template <class Round>
 void chain_strips(const Product& p) {
-    // A strip is packed for so many rows, or for fewer, so that each thread has some.
-    const std::int64_t strips = (p.n + width - 1) / width, parts = (thread_count(p.threads) + strips - 1) / strips;
-    const std::int64_t tall = std::min<std::int64_t>(128, share_of(p.m, parts)), blocks = (p.m + tall - 1) / tall;
-    over_threads(p, strips * blocks, tall * width * p.k, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t t = begin; t < end; ++t)
-            chain_strip<Round>(p, t / blocks * width, t % blocks * tall, std::min(p.m, (t % blocks + 1) * tall));
-    });
+    by_strips<width>(
+        p, [&](const float* a, const float* strip, float* out, std::uint64_t*) { chain_row<Round>(p, a, strip, out); });
 }
 
 } // namespace

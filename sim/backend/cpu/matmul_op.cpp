@@ -54,30 +54,6 @@ std::vector<float> scales_at(const Cpu& cpu, const OperandScale& of, std::int64_
     return scales;
 }
 
-/// total = sum * a's scale * b's scale, added to the total so far by a fused multiply-add unless it is the first.
-struct ScaleKernel {
-    AMPSCOPE_KERNEL void run(float a, const float* b, const float* sum, float* total, std::int64_t n, bool first) {
-        for (std::int64_t j = 0; j < n; ++j) {
-            const float d = first ? sum[j] * (a * b[j]) : detail::fma_in_double(sum[j], a * b[j], total[j]);
-            total[j] = d != d ? std::bit_cast<float>(0x7fc00000) : d;
-        }
-    }
-};
-
-/// Adds the scaled sums of the block along k that begins at l.
-void add_scaled(Cpu& cpu, const Matmul& op, const std::vector<float>& sum, std::int64_t l, float* total, int threads) {
-    const std::vector<float> a = scales_at(cpu, op.a_scale, l, op.transpose_a, op.k, op.m),
-                             b = scales_at(cpu, op.b_scale, l, !op.transpose_b, op.k, op.n);
-    for_each_chunk(static_cast<std::uint64_t>(op.m), cpu::lines_at_once(op.n), threads,
-                   [&](std::uint64_t begin, std::uint64_t end) {
-                       for (std::size_t i = begin; i < end; ++i) {
-                           const std::size_t row = i * static_cast<std::size_t>(op.n);
-                           dispatch<ScaleKernel>(best_instruction_set(), a[i], b.data(), sum.data() + row, total + row,
-                                                 op.n, l == 0);
-                       }
-                   });
-}
-
 /// The decode scales of an operand; those of a line along k are contiguous.
 std::vector<float> scales_by_line(const Cpu& cpu, const OperandScale& of, bool k_is_rows, std::int64_t k,
                                   std::int64_t others, std::int64_t block) {
@@ -97,26 +73,9 @@ void multiply_scaled(Cpu& cpu, const Matmul& op, cpu::MatrixView a, cpu::MatrixV
     const Accumulator& acc = op.arithmetic.accumulate;
     const FormatSpec fa = cpu.info(op.a).format, fb = cpu.info(op.b).format;
     const FormatSpec scales = kernels::scales_of_product(op);
-    constexpr std::int64_t small = 512; // of larger blocks, a pass over the sums costs little
-    if (applies_scales(acc, scales, block)) {
-        const std::vector<float> x = scales_by_line(cpu, op.a_scale, op.transpose_a, op.k, op.m, block),
-                                 y = scales_by_line(cpu, op.b_scale, !op.transpose_b, op.k, op.n, block);
-        cpu::accumulate_scaled(acc, fa, fb, a, b, {x.data(), y.data(), scales, block}, out, op.m, op.n, op.k, threads);
-    } else if (acc.is_fp32_chain() && block <= small) {
-        const std::vector<float> x = scales_by_line(cpu, op.a_scale, op.transpose_a, op.k, op.m, block),
-                                 y = scales_by_line(cpu, op.b_scale, !op.transpose_b, op.k, op.n, block);
-        const std::int64_t blocks = (op.k + block - 1) / block;
-        cpu::matmul(a, b, out, op.m, op.n, op.k, threads, best_instruction_set(),
-                    {block, {x.data(), blocks, 1}, {y.data(), 1, blocks}});
-    } else {
-        std::vector<float> sum(static_cast<std::size_t>(op.m * op.n));
-        for (std::int64_t l = 0; l < op.k; l += block) {
-            cpu::accumulate(acc, fa, fb, a, b, sum.data(), op.m, op.n, std::min(block, op.k - l), threads);
-            add_scaled(cpu, op, sum, l, out, threads);
-            a.data += block * a.column_stride;
-            b.data += block * b.row_stride;
-        }
-    }
+    const std::vector<float> x = scales_by_line(cpu, op.a_scale, op.transpose_a, op.k, op.m, block),
+                             y = scales_by_line(cpu, op.b_scale, !op.transpose_b, op.k, op.n, block);
+    cpu::accumulate_scaled(acc, fa, fb, a, b, {x.data(), y.data(), scales, block}, out, op.m, op.n, op.k, threads);
     const kernels::UpperFactors upper(op, [&](TensorId id) { return cpu[id].data(); });
     if (upper.empty()) return;
     for (std::int64_t i = 0; i < op.m; ++i)

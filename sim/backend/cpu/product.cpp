@@ -30,4 +30,12 @@ void product(const Accumulator& accumulator, const FormatSpec& a_format, const F
     });
 }
 
+void scaled_product(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format,
+                    std::span<const float> a, std::span<const float> b, const BlockScalesOfProduct& scales,
+                    std::span<float> out, const ProductShape& shape, int threads) {
+    const auto [batch, m, n, k] = shape;
+    accumulate_scaled(accumulator, a_format, b_format, {a.data(), k, 1}, {b.data(), n, 1},
+                      {scales.a.data(), scales.b.data(), scales.format, scales.block}, out.data(), m, n, k, threads);
+}
+
 } // namespace amp::cpu

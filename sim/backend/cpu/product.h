@@ -26,4 +26,17 @@ void product(const Accumulator& accumulator, const FormatSpec& a_format, const F
              std::span<const float> a, std::span<const float> b, std::span<float> out, const ProductShape& shape,
              const Epilogue& epilogue, std::span<const float> bias, int threads = 0);
 
+/// Decode scales of both operands, one for every `block` numbers along k: of a, m lines of them; of b, n lines.
+struct BlockScalesOfProduct {
+    std::span<const float> a, b;
+    FormatSpec format; ///< the scales are values of it
+    std::int64_t block = 0;
+};
+
+/// out = a b of one pair of matrices: element (i, j) is scaled_dot() of row i of a and column j of b, bit for bit, but
+/// every NaN is 0x7fc00000.
+void scaled_product(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format,
+                    std::span<const float> a, std::span<const float> b, const BlockScalesOfProduct& scales,
+                    std::span<float> out, const ProductShape& shape, int threads = 0);
+
 } // namespace amp::cpu

@@ -19,7 +19,8 @@ from ._display import facts
 from ._findings import (adam_findings, comparison_findings, diff_findings, histogram_findings,
                         loss_scale_findings)
 from ._optimizer import Optimizer
-from ._products import Blocks, accumulators, block, block_dequantize, block_quantize, dot, matmul, recipes, scaled_mm
+from ._products import (Blocks, accumulators, block, block_dequantize, block_matmul, block_quantize, dot, matmul,
+                        recipes, scaled_mm)
 from ._runs import Run, read_tensors
 from ._tables import Table
 from ._tools import Answer, amp_adam, amp_diff, amp_histogram, amp_loss_scale, amp_report
@@ -38,8 +39,8 @@ __all__ = ["AdamFindings", "Answer", "Blocks", "ComparisonFindings", "DiffFindin
            "HistogramFindings", "LossScaleFindings", "LossScaler", "Optimizer", "Picture", "Run", "Table",
            "__version__", "accumulators", "adam_findings", "add", "all_reduce", "amp_adam", "amp_diff",
            "amp_histogram", "amp_loss_scale", "amp_report", "autocast", "autocast_ops", "autocast_rule", "batches",
-           "block", "block_dequantize", "block_quantize", "collectives", "comparison_findings", "decode",
-           "diff_findings", "div", "dot", "encode", "facts", "fma", "format", "formats", "histogram",
+           "block", "block_dequantize", "block_matmul", "block_quantize", "collectives", "comparison_findings",
+           "decode", "diff_findings", "div", "dot", "encode", "facts", "fma", "format", "formats", "histogram",
            "histogram_findings", "lines", "loss_scale_findings", "loss_scalers", "matmul", "mul", "operate",
            "operations", "optimizers", "precisions", "profiles", "quantize", "read_tensors", "recipes", "scaled_mm",
            "sqrt", "store_number", "sub", "train"]

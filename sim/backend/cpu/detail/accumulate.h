@@ -24,7 +24,8 @@ struct ProductScalesView {
     std::int64_t block = 0;
 };
 
-/// The same with scales: scaled_dot of every row and column.
+/// The same with scales: scaled_dot of every row and column. Scales are taken within the sums by accumulators that
+/// applies_scales(), by others behind the sum of each block.
 void accumulate_scaled(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format,
                        MatrixView a, MatrixView b, const ProductScalesView& scales, float* out, std::int64_t m,
                        std::int64_t n, std::int64_t k, int threads = 0, InstructionSet set = best_instruction_set());
