@@ -229,7 +229,7 @@ TEST_CASE("every name of the lists and every option trains") {
     }
     CHECK(names > 30);
     for (const char* options :
-         {"--norm rms --activation gelu --dropout 0.1 --depth 1 --heads 2", "--autocast-policy cpu --norm rms",
+         {"--norm rms --activation gelu --dropout 0.1 --depth 1 --heads 2 --tied", "--autocast-policy cpu --norm rms",
           "--model cnn --activation tanh --dropout 0.1 --depth 3", "--model mlp --activation sigmoid --width 8",
           "--model llama --kv-heads 1 --hidden 24 --tied --rope-theta 100 --norm-eps 1e-5", "--tied --norm-eps 0.001",
           "--model llama --text alice --context 16", "--optimizer sgd --momentum 0.9 --nesterov --weight-decay 0.01",
