@@ -138,6 +138,20 @@ inline void prove_op(Of<op::SoftmaxBackward>, Tally& tally) {
         }
 }
 
+/// Both directions, at positions up to 4,000.
+inline void prove_op(Of<op::Rope>, Tally& tally) {
+    for (const auto& [tokens, width, theta] :
+         {std::tuple<Index, Index, double>{4001, 2, 10000}, {300, 10, 10000}, {40, 64, 500000}, {7, 6, 1}})
+        for (const bool inverse : {false, true})
+            for (const char* result : proved_formats) {
+                Bench b;
+                const Shape shape{2, tokens, width};
+                const TensorId in = b.tensor(shape, "fp16"), out = b.tensor(shape, result);
+                b.run(op::Rope{in, out, theta, inverse}, {in});
+                b.expect(tally, out, reference::rope(b.values(in), tokens, width, Real(theta), inverse), "rope");
+            }
+}
+
 inline void prove_op(Of<op::Norm>, Tally& tally) {
     constexpr std::int64_t rows = 70, n = 19;
     for (const op::NormKind kind : {op::NormKind::layer, op::NormKind::rms})

@@ -105,7 +105,8 @@ inline const std::array<ActivationRow, amp::op::activation_names.size()> activat
      {amp::op::ActivationKind::gelu, gelu},
      {amp::op::ActivationKind::gelu_tanh, gelu_tanh},
      {amp::op::ActivationKind::tanh, [](const Real& x) { return Real(tanh(x)); }},
-     {amp::op::ActivationKind::sigmoid, sigmoid}}};
+     {amp::op::ActivationKind::sigmoid, sigmoid},
+     {amp::op::ActivationKind::silu, [](const Real& x) { return Real(x * sigmoid(x)); }}}};
 
 /// Softmax over rows of n; causal: row i of every n rows uses its first i + 1 elements.
 inline Reals softmax(const Reals& x, Index n, bool causal) {
@@ -129,6 +130,33 @@ inline Reals norm(const Reals& x, const Reals& weight, const Reals& bias, const 
         for (Index j = 0; j < n; ++j)
             out.push_back((at(x, r * n + j) - mean) / sqrt(variance + eps) * at(weight, j) +
                           (bias.empty() ? Real(0) : at(bias, j)));
+    }
+    return out;
+}
+
+/// Mean and variance (of n numbers, divided by n) of each of the channels, which are the last axis.
+struct Statistics {
+    Reals mean, variance;
+};
+inline Statistics statistics(const Reals& x, Index channels) {
+    const Index n = static_cast<Index>(x.size()) / channels;
+    Statistics s;
+    for (Index c = 0; c < channels; ++c) {
+        Real mean = 0, variance = 0;
+        for (Index i = 0; i < n; ++i) mean += at(x, i * channels + c) / n;
+        for (Index i = 0; i < n; ++i) variance += pow(at(x, i * channels + c) - mean, 2) / n;
+        s.mean.push_back(mean);
+        s.variance.push_back(variance);
+    }
+    return s;
+}
+
+inline Reals batch_norm(const Reals& x, const Reals& weight, const Reals& bias, const Reals& mean,
+                        const Reals& inverse) {
+    Reals out;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        const std::size_t c = i % weight.size();
+        out.push_back((x[i] - mean[c]) * inverse[c] * weight[c] + bias[c]);
     }
     return out;
 }
@@ -172,6 +200,21 @@ inline Reals pool(const Reals& x, Index batch, Index height, Index width, Index 
                         }
                     out.push_back(max ? best : Real(sum / (size * size)));
                 }
+    return out;
+}
+
+/// Rows of `width` numbers, row r at position r % tokens: the pair (i, i + width / 2), as a complex number, times e^(j
+/// angle). Frequencies and angles are FP32 numbers; the conjugate turns back.
+inline Reals rope(const Reals& x, Index tokens, Index width, const Real& theta, bool inverse) {
+    Reals out(x.size());
+    for (Index r = 0; r < static_cast<Index>(x.size()) / width; ++r)
+        for (Index i = 0; i < width / 2; ++i) {
+            const Real frequency = rounded("fp32", pow(theta, -Real(2 * i) / width));
+            const Real angle = rounded("fp32", frequency * (r % tokens)) * (inverse ? -1 : 1);
+            const Real a = at(x, r * width + i), b = at(x, r * width + i + width / 2);
+            out[static_cast<std::size_t>(r * width + i)] = a * cos(angle) - b * sin(angle);
+            out[static_cast<std::size_t>(r * width + i + width / 2)] = b * cos(angle) + a * sin(angle);
+        }
     return out;
 }
 

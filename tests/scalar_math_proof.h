@@ -5,7 +5,8 @@
 #include "sweep.h"
 
 #include <ampscope/formats/codec.h>
-#include <ampscope/formats/scalar_math_gelu.h>
+#include <ampscope/formats/scalar_math_silu.h>
+#include <ampscope/formats/scalar_math_trig.h>
 
 #include <boost/math/special_functions/erf.hpp>
 #include <boost/multiprecision/cpp_bin_float.hpp>
@@ -55,13 +56,27 @@ struct Gelu {
     static T cubic() { return T(44715) / 1000000; }
 };
 
+/// SiLU, where T is long double or a Boost number.
+template <class T>
+struct Silu {
+    static T cdf(const T& x) {
+        using std::exp;
+        return 1 / (1 + exp(T(-x)));
+    }
+
+    static T derivative(const T& x) {
+        const T s = cdf(x), other = cdf(T(-x));
+        return s + x * s * other;
+    }
+};
+
 /// Near the derivatives' zeros long double has too few digits; 50 suffice.
 template <class F>
-long double near_zeros(long double x, F&& derivative) {
+long double near_zeros(long double x, F&& derivative, long double end = 50, long double zero = -0.752L) {
     using Digits =
         boost::multiprecision::number<boost::multiprecision::cpp_bin_float<50>, boost::multiprecision::et_off>;
-    if (std::fabs(x) > 50) return x > 0 ? 1 : -0.0L; // beyond FP32, and soon beyond long double
-    if (std::fabs(x + 0.752L) < 0x1p-9L) return derivative(Digits(x)).template convert_to<long double>();
+    if (std::fabs(x) > end) return x > 0 ? 1 : -0.0L; // beyond FP32, and soon beyond long double
+    if (std::fabs(x - zero) < 0x1p-9L) return derivative(Digits(x)).template convert_to<long double>();
     return derivative(x);
 }
 
@@ -99,6 +114,14 @@ inline const Function functions[] = {
          return near_zeros(x, [](const auto& y) { return Gelu<std::decay_t<decltype(y)>>::tanh_form_derivative(y); });
      },
      Gelu<Exact>::tanh_form_derivative, 0x1p-42L},
+    {"silu", [](double x) { return math::silu(x); }, [](long double x) { return x / (1 + std::exp(-x)); },
+     [](const Exact& x) { return times_cdf(x, Silu<Exact>::cdf, 650); }},
+    {"silu_derivative", [](double x) { return math::silu_derivative(x); },
+     [](long double x) {
+         return near_zeros(
+             x, [](const auto& y) { return Silu<std::decay_t<decltype(y)>>::derivative(y); }, 700, -1.2785L);
+     },
+     Silu<Exact>::derivative},
 };
 
 /// Whether a number of 12 significant bits lies in [low, high], positive or negative, within a factor of 2. Only there

@@ -57,12 +57,12 @@ TEST_CASE("every op on its own, over shapes, formats and edge values") {
 TEST_CASE("whole steps of training, op by op") {
     const Dataset digits = digits_data(), modular = modular_data(13);
     for (const PrecisionRow& row : precisions())
-        for (const char* name : {"mlp", "cnn", "gpt"}) {
+        for (const char* name : {"mlp", "cnn", "resnet", "gpt", "llama"}) {
             CAPTURE(row.name);
             CAPTURE(name);
             TrainOptions o;
             o.model = model(name).defaults;
-            o.model.width = o.model.name == "cnn" ? 4 : 32;
+            o.model.width = o.model.name == "cnn" || o.model.name == "resnet" ? 4 : 32;
             o.model.dropout = 0.1;
             o.precision = row.make();
             o.batch = 4;
@@ -70,7 +70,7 @@ TEST_CASE("whole steps of training, op by op") {
             o.replicas = 2;
             o.clip = 0.5;
             LockstepReport report;
-            Trainer trainer(o, o.model.name == "gpt" ? modular : digits,
+            Trainer trainer(o, model(name).reads_tokens ? modular : digits,
                             in_lockstep(on_processor(), on_device({}), report));
             for (int i = 0; i < 2; ++i) trainer.step();
             expect_equal(report);

@@ -195,6 +195,39 @@ TEST_CASE("softmax and norms") {
                15);
 }
 
+TEST_CASE("rotary positions") {
+    check_case({"rope",
+                {{2, 5, 6}},
+                [](Graph& g, const auto& x) { return op::rope(g, x[0], 100); },
+                [](const auto& x) { return reference::rope(x[0], 5, 6, Real(100), false); }},
+               26);
+    Program program;
+    Graph g(program, precision("fp32"));
+    CHECK_THROWS_WITH(op::rope(g, g.input("x", {5, 3})), "[rope] expected ... x T x D with an even D, got (5, 3)");
+    CHECK_THROWS_WITH(op::rope(g, g.input("y", {5, 4}), 0.5), "[rope] expected a theta of at least 1");
+}
+
+TEST_CASE("batch norm") {
+    check_case({"batch_norm",
+                {{2, 5, 4, 3}, {3}, {3}},
+                [](Graph& g, const auto& x) {
+                    return op::batch_norm(g, x[0], x[1], x[2], g.buffer("m", {3}, {}), g.buffer("v", {3}, {}));
+                },
+                [](const auto& x) {
+                    const reference::Statistics s = reference::statistics(x[0], 3);
+                    const Reals inverse =
+                        reference::map(s.variance, [](const Real& v) { return Real(1 / sqrt(v + Real(1) / 100000)); });
+                    return reference::batch_norm(x[0], x[1], x[2], s.mean, inverse);
+                }},
+               27);
+    Program program;
+    Graph g(program, precision("fp32"));
+    const TensorId one = g.input("one", {1, 3}), c = g.input("c", {3}), d = g.input("d", {4});
+    CHECK_THROWS_WITH(op::batch_norm(g, one, c, c, c, c),
+                      "[batch_norm] expected at least two numbers a channel, got (1, 3)");
+    CHECK_THROWS_WITH(op::batch_norm(g, one, c, d, c, c), "[batch_norm] expected ... x C and C, got (1, 3) and (4)");
+}
+
 TEST_CASE("images") {
     for (const op::ConvAxis axis : {op::ConvAxis{3, 1, 1}, {3, 2, 0}, {3, 2, 2}})
         check_case({"conv2d",

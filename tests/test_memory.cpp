@@ -14,7 +14,7 @@ namespace {
 MemoryAccount account(const char* network, const char* precision_text, TrainOptions o = {}) {
     o.model = {.name = network, .width = 16, .depth = 2, .heads = 2};
     o.precision = precision(precision_text);
-    const Dataset data = o.model.name == "gpt" ? modular_data(13) : digits_data();
+    const Dataset data = model(network).reads_tokens ? modular_data(13) : digits_data();
     return memory_of(build_training_program(o, data));
 }
 
@@ -72,7 +72,7 @@ TEST_CASE("the optimizer, micro-batches and replicas") {
 
 TEST_CASE("every preset keeps and computes a gradient for each parameter") {
     for (const PrecisionRow& row : precisions())
-        for (const char* network : {"mlp", "cnn", "gpt"}) {
+        for (const char* network : {"mlp", "cnn", "resnet", "gpt", "llama"}) {
             CAPTURE(row.name);
             CAPTURE(network);
             const MemoryAccount memory = account(network, row.name.data());

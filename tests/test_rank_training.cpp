@@ -133,11 +133,12 @@ TEST_CASE("ranks leave the bits of one process") {
             }
     for (const AllReduceDivision division : {AllReduceDivision::after, AllReduceDivision::nccl_avg})
         compare(asked("fp32", 3, {.division = division, .transport = format("bf16")}), data, "division");
-    for (const char* model : {"gpt", "cnn", "linear"}) { // views, tied weights, and what is not in blocks
+    for (const char* model :
+         {"gpt", "llama", "cnn", "resnet", "linear"}) { // views, tied weights, and what is not in blocks
         TrainOptions o = asked("amp-bf16", 3, {.transport = format("bf16")});
         o.model = amp::model(model).defaults;
         o.model.width = 8;
-        compare(o, o.model.name == "gpt" ? modular_data(7) : data, model);
+        compare(o, amp::model(model).reads_tokens ? modular_data(7) : data, model);
     }
     for (const char* precision : {"ms-amp", "fp8-delayed", "fp8-delayed,scaling-reduce=off"})
         for (const int replicas : {2, 3, 4, 8})

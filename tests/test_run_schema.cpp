@@ -51,6 +51,11 @@ TEST_CASE("run.json has the keys of its schema and no other, and what is read of
         CHECK(facts.seed == 0);
     }
     TrainOptions rare; // what few runs say
+    rare.model.norm_eps = 1e-3;
+    rare.model.kv_heads = 2;
+    rare.model.hidden = 32;
+    rare.model.tied = true;
+    rare.model.rope_theta = 100;
     rare.precision.backward_accumulators = accumulators("blackwell-bf16");
     rare.all_reduce.scaled = true;
     rare.shard.sharding = Sharding::zero1;
@@ -59,6 +64,8 @@ TEST_CASE("run.json has the keys of its schema and no other, and what is read of
     for (const RunKey& key : run_keys())
         if (key.writer != RunWriter::recorder) schema.insert(key.pointer);
     CHECK(written == schema);
+    CHECK(configuration_of({.model = options_of(configuration_of(rare, {})).model}, {})["model"] ==
+          configuration_of(rare, {})["model"]);
     CHECK(keys_of_run({{"model", {{"name", "x"}, {"new", 1}}}}) ==
           std::vector<std::string>{"/model/name", "/model/new"});
 

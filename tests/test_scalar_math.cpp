@@ -15,6 +15,30 @@ TEST_CASE("a sample of all floats") {
     }
 }
 
+TEST_CASE("sine and cosine of angles up to 2^24, to 2^-48") {
+    // Evenly spaced floats, and those nearest to multiples of pi / 2, where one of the two nearly vanishes.
+    std::vector<float> angles = {0, 0x1p-149F, 0x1p-126F, 0x1p-30F, 0x1p24F};
+    for (std::uint32_t bits = std::bit_cast<std::uint32_t>(0x1p-40F); bits < std::bit_cast<std::uint32_t>(0x1p24F);
+         bits += 200003)
+        angles.push_back(std::bit_cast<float>(bits));
+    const Exact quarter = boost::math::constants::half_pi<Exact>();
+    for (int k = 1; k < 10680000; k = k < 100 ? k + 1 : k + k / 50)
+        angles.push_back(Exact(quarter * k).convert_to<float>());
+    Tally tally;
+    for (const float x : angles) {
+        const math::SinCos got = math::sin_cos(x);
+        const auto check = [&](double value, const Exact& want, const char* name) {
+            const bool near = want == 0 ? value == 0 : fabs(Exact(value) / want - 1) < 0x1p-48;
+            tally.expect(near, true, [&] { return fmt::format("{}({:a}) = {:a}", name, x, value); });
+        };
+        check(got.sin, sin(Exact(x)), "sin");
+        check(got.cos, cos(Exact(x)), "cos");
+    }
+    CHECK(angles.size() > 2000);
+    report("sine and cosine, to 2^-48", tally);
+    CHECK(std::isnan(math::sin_cos(std::numeric_limits<double>::quiet_NaN()).sin));
+}
+
 TEST_CASE("functions are computed at compile time too") {
     static_assert(math::exp(0) == 1 && math::expm1(0) == 0 && math::log(1) == 0 && math::tanh(0) == 0);
     static_assert(math::sigmoid(0) == 0.5);
@@ -57,7 +81,7 @@ TEST_CASE("the ends") {
     CHECK(std::signbit(math::tanh(-0.0)));
     CHECK(math::sigmoid(-infinity) == 0);
     CHECK(math::sigmoid(infinity) == 1);
-    for (const auto gelu : {math::gelu, math::gelu_tanh}) { // infinity times zero, as in torch
+    for (const auto gelu : {math::gelu, math::gelu_tanh, math::silu}) { // infinity times zero, as in torch
         CHECK(std::isnan(gelu(-infinity)));
         CHECK(gelu(infinity) == infinity);
         CHECK(gelu(0x1p127) < 0x1p127);

@@ -229,9 +229,11 @@ TEST_CASE("every name of the lists and every option trains") {
     }
     CHECK(names > 30);
     for (const char* options :
-         {"--norm rms --activation gelu --dropout 0.1 --depth 1 --heads 2", "--autocast-policy cpu --norm rms",
+         {"--norm rms --activation gelu --dropout 0.1 --depth 1 --heads 2 --tied", "--autocast-policy cpu --norm rms",
           "--model cnn --activation tanh --dropout 0.1 --depth 3", "--model mlp --activation sigmoid --width 8",
-          "--optimizer sgd --momentum 0.9 --nesterov --weight-decay 0.01", "--optimizer adam --contract --eps 1e-6",
+          "--model llama --kv-heads 1 --hidden 24 --tied --rope-theta 100 --norm-eps 1e-5", "--tied --norm-eps 0.001",
+          "--model llama --text alice --context 16", "--optimizer sgd --momentum 0.9 --nesterov --weight-decay 0.01",
+          "--optimizer adam --contract --eps 1e-6",
           "--micro-batches 2 --replicas 3 --all-reduce tree --all-reduce-format bf16 --divide after --clip 1",
           "--backward-under-autocast --no-weight-cache --autocast-off head", "--clip 1 --clip-before-unscale",
           "--loss-scale deepspeed --unscale-late --growth-interval 1 --hysteresis 1", "--warmup 3 --loss-weight 0.5",
@@ -296,13 +298,13 @@ TEST_CASE("mistakes cost one line") {
     train.check_error("--precision w=bf16", 2, {"'w'", "weights, activations"});
     train.check_error("--precision amp-fp16,gradients=fp32", 2, {"autocast decides about gradients"});
     train.check_error("--precision fp32,fp32", 2, {"fp32 is asked for twice"});
-    train.check_error("--model rnn", 2, {"rnn", "linear, mlp, cnn, gpt"});
+    train.check_error("--model rnn", 2, {"rnn", "linear, mlp, cnn, resnet, gpt, llama"});
     train.check_error("--optimizer lion", 2, {"lion", "adamw"});
     train.check_error("--loss-scale thing", 2, {"thing", "deepspeed"});
     train.check_error("--activation swish", 2, {"swish", "gelu_tanh"});
     train.check_error("--growth-factor 0.5", 2, {"growth"});
     train.check_error("--resume", 2, {"--record"});
-    train.check_error("--model mlp --text x", 2, {"--text is for --model gpt"});
+    train.check_error("--model mlp --text x", 2, {"--text is for the models gpt and llama"});
     train.check_error("--width 10 --heads 4", 2, {"width", "multiple of the number of heads"});
     train.check_error("--precision pure-fp16,scaler=torch", 2, {"GradScaler refuses"});
     train.check_error("--text /no/such/file", 1, {"/no/such/file"});

@@ -222,8 +222,10 @@ constexpr AutocastRow autocast_table[] = {
     {"mean", unlisted, unlisted, unlisted, unlisted, true, true},
     {"mul", unlisted, unlisted, unlisted, unlisted},
     {"relu", unlisted, unlisted, unlisted, unlisted},
+    {"rope", unlisted, unlisted, unlisted, unlisted},
     {"scale", unlisted, unlisted, unlisted, unlisted},
     {"sigmoid", unlisted, unlisted, unlisted, unlisted},
+    {"silu", unlisted, unlisted, unlisted, unlisted},
     {"tanh", unlisted, unlisted, unlisted, unlisted},
     {"transpose", unlisted, unlisted, unlisted, unlisted},
 };

@@ -56,6 +56,12 @@ TensorId Graph::parameter(std::string_view name, Shape shape, Init init) {
     return id;
 }
 
+TensorId Graph::buffer(std::string_view name, Shape shape, Init init) {
+    const TensorId id = result(name, std::move(shape), fp32_format(), TensorRole::state);
+    buffers_.push_back({id, init});
+    return id;
+}
+
 TensorId Graph::given(std::string_view name, Shape shape, const FormatSpec& format, bool weight, bool needs_gradient) {
     const TensorId id = result(name, std::move(shape), format, weight ? TensorRole::parameter : TensorRole::activation);
     program_[id].needs_gradient = needs_gradient;
@@ -72,7 +78,8 @@ void Graph::append(Op op, std::string rule) {
         return;
     }
     const bool needs = std::ranges::any_of(inputs_of(op), [&](TensorId x) { return needs_gradient(x); });
-    for (const TensorId out : outputs_of(op)) program_[out].needs_gradient = needs;
+    for (const TensorId out : outputs_of(op))
+        program_[out].needs_gradient = needs && program_[out].role != TensorRole::state;
     program_.forward.push_back({std::move(op), std::move(rule)});
     forward_scopes_.push_back(scope_);
 }

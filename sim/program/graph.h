@@ -25,6 +25,7 @@ struct Init {
     double value = 0;
 };
 
+/// A parameter, or a buffer.
 struct Parameter {
     TensorId weight;
     Init init;
@@ -61,6 +62,8 @@ class Graph {
     [[nodiscard]] Scope scope(std::string_view name) { return {*this, name}; }
     TensorId input(std::string_view name, Shape shape);
     TensorId parameter(std::string_view name, Shape shape, Init init);
+    /// A tensor in FP32 that ops of forward change and that belongs to the state of a training: running statistics.
+    TensorId buffer(std::string_view name, Shape shape, Init init);
     /// A tensor of a caller that computes the rest of the network itself: a weight, or else an activation.
     TensorId given(std::string_view name, Shape shape, const FormatSpec& format, bool weight, bool needs_gradient);
     /// Asks for this activation to be recorded, as NAME.out, and for its gradient, as NAME.out.grad, unless that is the
@@ -74,6 +77,7 @@ class Graph {
     [[nodiscard]] const Precision& precision() const { return precision_; }
     [[nodiscard]] const TensorInfo& operator[](TensorId id) const { return std::as_const(program_)[id]; }
     [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
+    [[nodiscard]] const std::vector<Parameter>& buffers() const { return buffers_; }
     struct Watched {
         std::string name;
         TensorId activation;
@@ -162,7 +166,7 @@ class Graph {
     std::vector<ScalingRecipe> recipes_;                 // all that differ
     std::uint32_t stream_ = 1;
     std::map<std::string, int> streams_; // of stochastic casts, by name: how many there are
-    std::vector<Parameter> parameters_;
+    std::vector<Parameter> parameters_, buffers_;
     std::vector<Watched> watched_;
     std::map<std::string, int> names_;
     std::map<std::pair<int, std::string>, TensorId> weight_casts_;

@@ -19,7 +19,16 @@ const ModelRow model_table[] = {
      "convolutions with ReLU on 8 x 8 digits",
      cnn_network,
      {.name = "cnn", .width = 16, .activation = op::ActivationKind::relu}},
-    {"gpt", "a decoder on modular addition, or on the characters of a text", gpt_network, {}},
+    {"resnet",
+     "residual blocks of convolutions with batch norm on 8 x 8 digits",
+     resnet_network,
+     {.name = "resnet", .width = 16, .depth = 3, .activation = op::ActivationKind::relu}},
+    {"gpt", "a decoder on modular addition, or on the characters of a text", gpt_network, {}, true},
+    {"llama",
+     "a decoder with rotary positions, RMSNorm, SwiGLU and grouped-query attention, on the data of the gpt",
+     llama_network,
+     {.name = "llama", .activation = op::ActivationKind::silu, .norm = op::NormKind::rms, .kv_heads = 2},
+     true},
 };
 
 } // namespace

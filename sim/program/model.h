@@ -9,11 +9,20 @@ namespace amp {
 struct ModelOptions {
     std::string name = "gpt"; ///< a row of models()
     std::int64_t width = 64;  ///< number of units of hidden layers; channels of the first convolution
-    std::int64_t depth = 2;   ///< blocks of the gpt, hidden layers of the mlp, convolutions of the cnn
+    std::int64_t depth = 2;   ///< blocks of a decoder, hidden layers of the mlp, convolutions of the cnn
     std::int64_t heads = 4;
     double dropout = 0;
     op::ActivationKind activation = op::ActivationKind::gelu_tanh;
     op::NormKind norm = op::NormKind::layer;
+    bool tied = false;   ///< whether the table of tokens is the weight of a decoder's head, too, without bias
+    double norm_eps = 0; ///< of the norms of a decoder; 0: 1e-5 for layer, 1e-6 for rms
+    // Of the llama.
+    std::int64_t kv_heads = 0; ///< heads of keys and values, which divide `heads`; 0: as many
+    std::int64_t hidden = 0;   ///< units of the MLP; 0: 8 / 3 of the width, rounded up to a multiple of 32
+    double rope_theta = 10000; ///< see op::Rope
+
+    [[nodiscard]] std::int64_t groups() const { return kv_heads == 0 ? heads : kv_heads; }
+    [[nodiscard]] std::int64_t hidden_units() const { return hidden == 0 ? (8 * width + 95) / 96 * 32 : hidden; }
 };
 
 /// The tensors through which the host uses a network.
@@ -28,6 +37,7 @@ struct ModelRow {
     std::string_view name, meaning;
     Network (*build)(Graph& g, const ModelOptions& options, const Dataset& data, std::int64_t batch);
     ModelOptions defaults;
+    bool reads_tokens = false; ///< a decoder: its data are sequences of tokens, and its attention has a cache
 };
 
 std::span<const ModelRow> models();

@@ -3,6 +3,7 @@
 
 #include <ampscope/sim/program/ops/activation.h>
 #include <ampscope/sim/program/ops/all_reduce.h>
+#include <ampscope/sim/program/ops/batch_norm.h>
 #include <ampscope/sim/program/ops/conv2d.h>
 #include <ampscope/sim/program/ops/elementwise.h>
 #include <ampscope/sim/program/ops/embedding.h>
@@ -13,6 +14,7 @@
 #include <ampscope/sim/program/ops/pool.h>
 #include <ampscope/sim/program/ops/quantize.h>
 #include <ampscope/sim/program/ops/reduce.h>
+#include <ampscope/sim/program/ops/rope.h>
 #include <ampscope/sim/program/ops/shape.h>
 #include <ampscope/sim/program/ops/softmax.h>
 #include <ampscope/sim/program/ops/update.h>
@@ -25,11 +27,12 @@ namespace amp {
 
 using Op =
     std::variant<op::Matmul, op::Add, op::Mul, op::Scale, op::Cast, op::Dropout, op::Activation, op::ActivationBackward,
-                 op::Softmax, op::SoftmaxBackward, op::Norm, op::NormBackward, op::View, op::Transpose, op::Im2Col,
-                 op::Col2Im, op::Pool, op::PoolBackward, op::Embedding, op::EmbeddingBackward, op::Quantize,
-                 op::Dequantize, op::UpdateScale, op::Hadamard, op::Reduce, op::ReduceBackward, op::CrossEntropy,
-                 op::CrossEntropyBackward, op::MseLoss, op::MseLossBackward, op::LossGradient, op::AccumulateGradient,
-                 op::AllReduce, op::CheckFinite, op::Unscale, op::GlobalNorm, op::Clip, op::Update>;
+                 op::Softmax, op::SoftmaxBackward, op::Norm, op::NormBackward, op::BatchNorm, op::BatchNormBackward,
+                 op::View, op::Transpose, op::Im2Col, op::Col2Im, op::Pool, op::PoolBackward, op::Embedding,
+                 op::EmbeddingBackward, op::Quantize, op::Dequantize, op::UpdateScale, op::Hadamard, op::Reduce,
+                 op::ReduceBackward, op::Rope, op::CrossEntropy, op::CrossEntropyBackward, op::MseLoss,
+                 op::MseLossBackward, op::LossGradient, op::AccumulateGradient, op::AllReduce, op::CheckFinite,
+                 op::Unscale, op::GlobalNorm, op::Clip, op::Update>;
 
 /// An op, and the rule that decided its formats.
 struct Instruction {

@@ -279,6 +279,7 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
     Graph g(p, precision);
     t.network = model(o.model.name).build(g, o.model, data, o.batch);
     t.initial = g.parameters();
+    t.buffers = g.buffers();
     check_policies(p, precision, t.initial);
     g.differentiate(o.loss_weight == 1 ? t.network.loss : op::scale(g, t.network.loss, o.loss_weight));
     check_accumulators(p, precision);

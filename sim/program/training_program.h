@@ -86,6 +86,7 @@ struct TrainingProgram {
     Network network;
     std::vector<ParameterTensors> parameters;
     std::vector<Parameter> initial; ///< how each parameter is initialised
+    std::vector<Parameter> buffers; ///< and each running statistic
     /// Name and tensor of the layers' outputs that a run records, such as "h.0.attn.out", and of their gradients, such
     /// as "h.0.attn.out.grad".
     std::vector<std::pair<std::string, TensorId>> watched_activations, watched_gradients;

@@ -35,11 +35,24 @@ void for_each_setting(Model& m, const Visit& visit) {
     visit("norm", m.norm, op::norm_names);
 }
 
+/// The settings that run.json states only where they are not the default, as it did before they were there.
+template <class Model, class Visit>
+void for_each_later_setting(Model& m, const Visit& visit) {
+    visit("norm_eps", m.norm_eps, ModelOptions{}.norm_eps);
+    visit("kv_heads", m.kv_heads, ModelOptions{}.kv_heads);
+    visit("hidden", m.hidden, ModelOptions{}.hidden);
+    visit("tied", m.tied, ModelOptions{}.tied);
+    visit("rope_theta", m.rope_theta, ModelOptions{}.rope_theta);
+}
+
 Json json_of(const ModelOptions& m) {
     Json json;
     for_each_setting(m, [&](const char* key, const auto& value, const auto&... names) {
         if constexpr (sizeof...(names) == 0) json[key] = value;
         else json[key] = word(names..., value);
+    });
+    for_each_later_setting(m, [&](const char* key, const auto& value, const auto& usual) {
+        if (value != usual) json[key] = value;
     });
     return json;
 }
@@ -49,6 +62,9 @@ ModelOptions model_of(const Json& json) {
     for_each_setting(m, [&]<class Member>(const char* key, Member& value, const auto&... names) {
         if constexpr (sizeof...(names) == 0) value = json.at(key).template get<Member>();
         else value = parse_name<Member>(key, names..., json.at(key).template get<std::string>());
+    });
+    for_each_later_setting(m, [&]<class Member>(const char* key, Member& value, const Member& usual) {
+        value = json.contains(key) ? json.at(key).template get<Member>() : usual;
     });
     return m;
 }
@@ -186,19 +202,24 @@ Json as_written_now(Json configuration) {
 }
 
 std::string command_options(const Json& configuration) {
-    constexpr std::array<std::pair<const char*, const char*>, 13> options = {{{"--width", "/model/width"},
-                                                                              {"--depth", "/model/depth"},
-                                                                              {"--heads", "/model/heads"},
-                                                                              {"--dropout", "/model/dropout"},
-                                                                              {"--activation", "/model/activation"},
-                                                                              {"--norm", "/model/norm"},
-                                                                              {"--batch", "/batch"},
-                                                                              {"--micro-batches", "/micro_batches"},
-                                                                              {"--replicas", "/replicas"},
-                                                                              {"--lr", "/optimizer/lr"},
-                                                                              {"--warmup", "/warmup"},
-                                                                              {"--loss-weight", "/loss_weight"},
-                                                                              {"--clip", "/clip"}}};
+    constexpr std::pair<const char*, const char*> options[] = {{"--width", "/model/width"},
+                                                               {"--depth", "/model/depth"},
+                                                               {"--heads", "/model/heads"},
+                                                               {"--dropout", "/model/dropout"},
+                                                               {"--activation", "/model/activation"},
+                                                               {"--norm", "/model/norm"},
+                                                               {"--kv-heads", "/model/kv_heads"},
+                                                               {"--hidden", "/model/hidden"},
+                                                               {"--tied", "/model/tied"},
+                                                               {"--rope-theta", "/model/rope_theta"},
+                                                               {"--norm-eps", "/model/norm_eps"},
+                                                               {"--batch", "/batch"},
+                                                               {"--micro-batches", "/micro_batches"},
+                                                               {"--replicas", "/replicas"},
+                                                               {"--lr", "/optimizer/lr"},
+                                                               {"--warmup", "/warmup"},
+                                                               {"--loss-weight", "/loss_weight"},
+                                                               {"--clip", "/clip"}};
     const std::string name = text_at(configuration, "/model/name");
     const auto known = std::ranges::find(models(), name, &ModelRow::name);
     if (known == models().end()) return "";
@@ -206,10 +227,11 @@ std::string command_options(const Json& configuration) {
     std::string text = " --model " + name;
     for (const auto& [option, pointer] : options) {
         const Json::json_pointer at(pointer);
-        if (!configuration.contains(at) || configuration.at(at) == usual.at(at)) continue;
+        if (!configuration.contains(at) || (usual.contains(at) && configuration.at(at) == usual.at(at))) continue;
         const Json& value = configuration.at(at);
         if (value.is_number()) text += fmt::format(" {} {}", option, value.dump());
         else if (value.is_string()) text += fmt::format(" {} {}", option, value.get<std::string>());
+        else if (value == true) text += fmt::format(" {}", option);
     }
     return text;
 }

@@ -129,7 +129,19 @@ void RankGroup::begin_replica(Backend& backend, const TrainingProgram& training)
     set_scales(backend, training, ranks_.receive(rank_of(replica() - 1)).second);
 }
 
+void RankGroup::share_buffers(Backend& backend, const TrainingProgram& training) const {
+    if (training.buffers.empty()) return;
+    std::vector<float> own;
+    for (const Parameter& b : training.buffers) std::ranges::copy(backend.read(b.weight), std::back_inserter(own));
+    const std::vector<float> first =
+        values_of<float>(gather_bytes(bytes_of(std::span<const float>(own)))[0], own.size());
+    auto next = first.begin();
+    for (const Parameter& b : training.buffers)
+        for (float& x : backend[b.weight]) x = *next++;
+}
+
 void RankGroup::end_replica(Backend& backend, const TrainingProgram& training) {
+    share_buffers(backend, training);
     if (!in_turn_) return;
     const std::vector<float> state = scales_of(backend, training);
     const std::span<const std::byte> bytes = bytes_of(std::span(state));

@@ -48,6 +48,8 @@ class RankGroup {
     [[nodiscard]] std::vector<std::byte> from_first(std::span<const std::byte> own) const;
 
   private:
+    /// Brings the running statistics of replica 0, which alone updates them, to all ranks.
+    void share_buffers(Backend& backend, const TrainingProgram& training) const;
     [[nodiscard]] int replica_of(int rank) const { return ranks_.size() - 1 - rank; }
     [[nodiscard]] int rank_of(int replica) const { return ranks_.size() - 1 - replica; }
     /// The messages of all replicas, by replica.

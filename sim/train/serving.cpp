@@ -6,6 +6,7 @@
 #include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/tensor_file.h>
 #include <ampscope/sim/train/configuration.h>
+#include <ampscope/sim/train/published.h>
 #include <ampscope/sim/train/run_folder.h>
 
 #include <algorithm>
@@ -26,12 +27,17 @@ Json read_configuration(const fs::path& run) {
     return read_json_object(run / run_layout::configuration);
 }
 
-/// The parameters by name, read from the last checkpoint.
-std::map<std::string, std::vector<float>> read_parameters(const fs::path& run) {
+using Parameters = std::map<std::string, std::vector<float>>;
+
+/// The parameters and running statistics by name, read from the last checkpoint of a run on these data.
+Parameters trained_parameters(const fs::path& run, const Dataset& data) {
+    if (const std::string where = difference(read_configuration(run)["data"], data_of(data)); !where.empty())
+        throw FileError(run / run_layout::configuration, "was trained on other data (" + where.substr(1) +
+                                                             "): give --text, --context, --modulus or --data as then");
     const std::vector<std::int64_t> steps = RunFolder::checkpoints(run);
     if (steps.empty()) throw FileError(run, "holds no checkpoint: train with --checkpoint-every");
     const auto file = RunFolder::open_checkpoint(run, steps.back()).file;
-    std::map<std::string, std::vector<float>> values;
+    Parameters values;
     for (std::size_t i = 0; i < file->tensors().size(); ++i) {
         const TensorEntry& entry = file->tensors()[i];
         if (entry.dtype != DType::f32) continue;
@@ -39,6 +45,20 @@ std::map<std::string, std::vector<float>> read_parameters(const fs::path& run) {
         file->read_at(i, 0, std::as_writable_bytes(std::span(values[entry.name])));
     }
     return values;
+}
+
+/// Those of a published network, whose vocabulary and positions need not all occur in the data.
+Parameters published_parameters(const fs::path& path, Dataset& data) {
+    PublishedNetwork network = read_published(path);
+    if (data.vocabulary == 0 || data.vocabulary > network.vocabulary || data.input[0] > network.context)
+        throw FileError(path,
+                        fmt::format("reads {} tokens, at most {} at once, not {}, which has {} in sequences of {}",
+                                    network.vocabulary, network.context, data.name, data.vocabulary,
+                                    fmt::join(data.input, " x ")));
+    data.vocabulary = data.classes = network.vocabulary;
+    if (const auto positions = network.parameters.find("wpe.weight"); positions != network.parameters.end())
+        positions->second.resize(static_cast<std::size_t>(data.input[0] * network.model.width));
+    return std::move(network.parameters);
 }
 
 /// The bytes of a tensor in its own format, or in the format it is cast to.
@@ -56,8 +76,7 @@ double bytes_of(const Program& p, TensorId id, const FormatSpec& own) {
 }
 
 ServedResult evaluate_one(std::string name, const TrainOptions& o, const Serving& serving, const Dataset& data,
-                          const std::map<std::string, std::vector<float>>& parameters, const fs::path& run,
-                          int threads) {
+                          const Parameters& parameters, const fs::path& run, int threads) {
     Precision precision = o.precision;
     precision.scaling.reset();
     precision.serving = serving;
@@ -79,12 +98,16 @@ ServedResult evaluate_one(std::string name, const TrainOptions& o, const Serving
     cpu.context.training = false;
     const FormatSpec served = precision.autocast.enabled ? precision.autocast.low : precision.weights;
     ServedResult result{.name = std::move(name)};
-    for (const Parameter& p : g.parameters()) {
-        const TensorInfo& info = program[p.weight];
+    const auto load = [&](TensorId id) {
+        const TensorInfo& info = program[id];
         const auto values = parameters.find(info.name);
-        if (values == parameters.end() || values->second.size() != cpu[p.weight].size())
-            throw FileError(run / run_layout::checkpoints, info.name + ": missing or of another shape");
-        std::ranges::copy(values->second, cpu[p.weight].begin());
+        if (values == parameters.end() || values->second.size() != cpu[id].size())
+            throw FileError(run, info.name + ": missing or of another shape");
+        std::ranges::copy(values->second, cpu[id].begin());
+    };
+    for (const Parameter& b : g.buffers()) load(b.weight);
+    for (const Parameter& p : g.parameters()) {
+        load(p.weight);
         result.weight_bytes += bytes_of(program, p.weight, served);
     }
     for (const TensorId t : network.kv_cache)
@@ -125,20 +148,31 @@ OperandScaling served_scaling(Served what, std::string_view text) {
 
 TrainOptions trained_options(const fs::path& run) {
     const FloatEnvironment environment;
+    if (is_published(run)) {
+        TrainOptions options;
+        options.model = read_published(run).model;
+        options.batch = 4; // networks of users are larger than ours
+        return options;
+    }
     const Json json = read_configuration(run);
     return taken(run / run_layout::configuration, "cannot be read", [&] { return options_of(json); });
 }
 
-std::vector<ServedResult> evaluate_served(const fs::path& run, const TrainOptions& options, const Dataset& data,
+void export_trained(const fs::path& run, const TrainOptions& options, const Dataset& data, const fs::path& folder) {
+    if (is_published(run)) throw FileError(run, "is in Hugging Face's form already: --export takes a run");
+    if (!model(options.model.name).reads_tokens)
+        throw FileError(run / run_layout::configuration, "a " + options.model.name + " has no Hugging Face form");
+    write_published(folder, {options.model, data.vocabulary, data.input[0], trained_parameters(run, data)});
+}
+
+std::vector<ServedResult> evaluate_served(const fs::path& run, const TrainOptions& options, const Dataset& given,
                                           const Serving& serving, int threads) {
     const FloatEnvironment environment;
-    if (const std::string where = difference(read_configuration(run)["data"], data_of(data)); !where.empty())
-        throw FileError(run / run_layout::configuration, "was trained on other data (" + where.substr(1) +
-                                                             "): give --text, --context, --modulus or --data as then");
-    if (serving.kv_cache && options.model.name != "gpt")
-        throw FileError(run / run_layout::configuration,
+    if (serving.kv_cache && !model(options.model.name).reads_tokens)
+        throw FileError(is_published(run) ? run : run / run_layout::configuration,
                         "a " + options.model.name + " has no cache of keys and values");
-    const auto parameters = read_parameters(run);
+    Dataset data = given;
+    const Parameters parameters = is_published(run) ? published_parameters(run, data) : trained_parameters(run, data);
     std::vector<ServedResult> results;
     const auto add = [&](std::string name, const Serving& s) {
         results.push_back(evaluate_one(std::move(name), options, s, data, parameters, run, threads));

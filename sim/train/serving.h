@@ -26,10 +26,16 @@ struct ServedResult {
     double kv_bytes_per_token = 0; ///< bytes of all layers; 0 for networks without attention
 };
 
-/// The options of a run, from its run.json. Throws FileError.
+/// The options of a run, from its run.json, or of a network in Hugging Face's form (published.h), which computes in
+/// FP32. Throws FileError.
 TrainOptions trained_options(const std::filesystem::path& run);
 
-/// Evaluates the network of a run's last checkpoint on its validation data: as trained (without scaled layers), then
+/// Writes the network of a run's last checkpoint to a folder, in Hugging Face's form. Throws FileError.
+void export_trained(const std::filesystem::path& run, const TrainOptions& options, const Dataset& data,
+                    const std::filesystem::path& folder);
+
+/// Evaluates such a network, or that of a run's last checkpoint, on the validation data: as trained (without scaled
+/// layers), then
 /// with each entry of `serving` by itself, then with all. Throws FileError if there is no checkpoint or the data are
 /// not the run's.
 std::vector<ServedResult> evaluate_served(const std::filesystem::path& run, const TrainOptions& options,

@@ -54,6 +54,8 @@ Trainer::Trainer(const TrainOptions& options, const Dataset& data, const MakeBac
     }
     for (const Instruction& gather : training_.gathers()) backend_->run(gather.op);
     for (const DelayedScale& d : training_.delayed_scales) std::ranges::fill((*backend_)[d.scale], 1.0F);
+    for (const Parameter& b : training_.buffers)
+        std::ranges::fill((*backend_)[b.weight], static_cast<float>(b.init.value)); // constants all
     backend_->context = {.seed = options.seed, .replicas = options.replicas, .micro_batches = options.micro_batches};
 }
 
@@ -142,6 +144,7 @@ std::vector<TensorId> Trainer::state_tensors() const {
         for (const TensorId id : {p.weight, p.master, p.m, p.v, p.compensation})
             if (id) ids.push_back(id);
     for (const DelayedScale& d : training_.delayed_scales) ids.insert(ids.end(), {d.scale, d.history});
+    for (const Parameter& b : training_.buffers) ids.push_back(b.weight);
     return ids;
 }
 

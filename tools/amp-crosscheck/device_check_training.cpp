@@ -125,7 +125,7 @@ void check_training(CheckRows& rows) {
     const auto run = [&](const char* network, std::string_view preset, const std::string& accumulate,
                          CudaArithmetic arithmetic, std::string_view how) {
         const std::string text = std::string(preset) + (accumulate.empty() ? "" : ",accumulate=" + accumulate);
-        const Dataset& data = network == std::string_view("gpt") ? modular : digits;
+        const Dataset& data = model(network).reads_tokens ? modular : digits;
         const Training t{data, options_of(network, text), on_device(o.device, arithmetic)};
         rows.put("training", fmt::format("{} {}, {}", network, preset, how),
                  [&](CheckRow& row) { compare(t, steps, row); });
@@ -133,6 +133,9 @@ void check_training(CheckRows& rows) {
     for (const char* network : {"mlp", "cnn", "gpt"})
         for (const PrecisionRow& preset : precisions())
             run(network, preset.name, "", CudaArithmetic::emulated, "emulated");
+    for (const char* network : {"resnet", "llama"})
+        for (const char* preset : {"fp32", "amp-fp16", "fp8-delayed"})
+            run(network, preset, "", CudaArithmetic::emulated, "emulated");
     for (const bool warpgroup : {false, true}) {
         const std::string accumulators = rows_of(o.device, warpgroup);
         for (const char* network : {"mlp", "cnn", "gpt"})

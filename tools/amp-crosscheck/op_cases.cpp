@@ -67,6 +67,12 @@ void row_cases(Cases& cases) {
                     cases.push_back(g.build(
                         op::SoftmaxBackward{.y = y, .grad_out = up, .grad_in = g.tensor(shape, f), .causal = causal}));
                 }
+                for (const bool inverse : {false, true}) {
+                    OpCaseBuilder b(fmt::format("rope {}", what));
+                    const TensorId in = b.tensor({2, width, 2 * width}, f, fill);
+                    cases.push_back(
+                        b.build(op::Rope{.in = in, .out = b.tensor({2, width, 2 * width}, f), .inverse = inverse}));
+                }
                 for (const op::NormKind kind : {op::NormKind::layer, op::NormKind::rms}) {
                     const bool layer = kind == op::NormKind::layer;
                     OpCaseBuilder b(fmt::format("norm {}", what));
@@ -115,6 +121,33 @@ void image_cases(Cases& cases) {
             OpCaseBuilder c("col2im " + what);
             const TensorId sums = c.tensor(patches, "fp32", Fill::edges);
             cases.push_back(c.build(op::Col2Im{.in = sums, .out = c.tensor(image, f), .geometry = g}));
+        }
+        for (const bool training : {true, false}) {
+            OpCaseBuilder b(fmt::format("batch_norm {}", f));
+            op::BatchNorm op;
+            op.in = b.tensor({4, 33, 5}, f, Fill::ordinary);
+            op.weight = b.tensor({5}, "fp32", Fill::ordinary);
+            op.bias = b.tensor({5}, f, Fill::ordinary);
+            op.running_mean = b.tensor({5}, "fp32", Fill::ordinary);
+            op.running_variance = b.tensor({5}, "fp32", Fill::positive);
+            op.out = b.tensor({4, 33, 5}, f);
+            op.mean = b.tensor({5}, "fp32");
+            op.inverse = b.tensor({5}, "fp32");
+            b.context().training = training;
+            cases.push_back(b.build(op));
+        }
+        for (const Fill fill : {Fill::ordinary, Fill::edges}) {
+            OpCaseBuilder b(fmt::format("batch_norm_backward {}", f));
+            op::BatchNormBackward op;
+            op.in = b.tensor({4, 33, 5}, f, fill);
+            op.weight = b.tensor({5}, "fp32", fill);
+            op.mean = b.tensor({5}, "fp32", Fill::ordinary);
+            op.inverse = b.tensor({5}, "fp32", Fill::positive);
+            op.grad_out = b.tensor({4, 33, 5}, f, fill);
+            op.grad_in = b.tensor({4, 33, 5}, f);
+            op.grad_weight = b.tensor({5}, "fp32");
+            op.grad_bias = b.tensor({5}, "fp32");
+            cases.push_back(b.build(op));
         }
         for (const op::PoolKind kind : {op::PoolKind::max, op::PoolKind::average})
             for (const std::int64_t size : {2, 3}) {

@@ -86,6 +86,8 @@ int explain(const TrainToolOptions& options, const Dataset& data) {
 int evaluate(const TrainToolOptions& options) {
     const TrainOptions trained = trained_options(options.evaluate);
     const Dataset data = dataset_of(options, trained);
+    if (!options.exported.empty()) export_trained(options.evaluate, trained, data, options.exported);
+    if (!options.serving.weights && !options.serving.activations && !options.serving.kv_cache) return 0;
     const std::vector<ServedResult> results =
         evaluate_served(options.evaluate, trained, data, options.serving, options.experiment.threads);
     if (!options.json.empty()) write_report(options.json, served_json(options.evaluate, results));

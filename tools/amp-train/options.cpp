@@ -1,5 +1,6 @@
 #include <ampscope/tools/amp-train/options.h>
 
+#include <ampscope/sim/train/data/tokens.h>
 #include <ampscope/tools/amp-train/precisions.h>
 #include <ampscope/tools/amp-train/unused.h>
 #include <ampscope/tools/command_line.h>
@@ -34,7 +35,7 @@ struct Words {
     std::string optimizer = "adamw", loss_scale, policy = "cuda", activation, norm, all_reduce = "ring",
                 divide = "before", transport, all_reduce_scaling = "none", shard = "none", gather;
     std::optional<double> init_scale, growth_factor, backoff_factor, beta1, beta2, eps, weight_decay, momentum;
-    std::optional<std::int64_t> growth_interval, hysteresis, width, depth, heads;
+    std::optional<std::int64_t> growth_interval, hysteresis, width, depth, heads, kv_heads, hidden;
     bool nesterov = false, contract = false, no_weight_cache = false, backward_under_autocast = false, list = false;
     bool unscale_late = false;
     std::string weights_as, activations_as, kv_cache; // of --evaluate
@@ -97,6 +98,11 @@ ModelOptions model_of(const Words& w) {
     if (w.width) m.width = *w.width;
     if (w.depth) m.depth = *w.depth;
     if (w.heads) m.heads = *w.heads;
+    if (w.kv_heads) m.kv_heads = *w.kv_heads;
+    if (w.hidden) m.hidden = *w.hidden;
+    m.tied = w.model.tied;
+    m.norm_eps = w.model.norm_eps;
+    m.rope_theta = w.model.rope_theta;
     m.dropout = w.model.dropout;
     if (!w.activation.empty())
         m.activation = parse_name<op::ActivationKind>("activation", op::activation_names, w.activation);
@@ -111,17 +117,16 @@ void interpret_evaluation(const Words& w, TrainToolOptions& options) {
     options.serving = {served(Served::weights, w.weights_as), served(Served::activations, w.activations_as),
                        served(Served::kv_cache, w.kv_cache)};
     const bool any = options.serving.weights || options.serving.activations || options.serving.kv_cache;
-    if (any == options.evaluate.empty())
-        throw std::invalid_argument("--evaluate goes with --weights-as, --activations-as or --kv-cache");
+    if ((any || !options.exported.empty()) == options.evaluate.empty())
+        throw std::invalid_argument("--evaluate goes with --weights-as, --activations-as, --kv-cache or --export");
 }
 
 void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
     interpret_evaluation(w, options);
     refuse_unused(app, options);
     if (!options.evaluate.empty()) return;
-    if (!options.text.empty() && w.model.name != "gpt") throw std::invalid_argument("--text is for --model gpt");
-    if (!options.npz.empty() && w.model.name == "gpt")
-        throw std::invalid_argument("--data is for the models linear, mlp and cnn");
+    if (!options.text.empty() && !model(w.model.name).reads_tokens)
+        throw std::invalid_argument("--text is for the models gpt and llama");
     for (const Precision& precision : precisions_of(w.precision)) {
         TrainOptions o = w.common;
         o.model = model_of(w);
@@ -143,30 +148,47 @@ void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
 
 void add_model_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     constexpr const char* group = "Model and data";
-    app.add_option("--model", w.model.name, "Network: linear, mlp, cnn or gpt (default)")->group(group);
-    app.add_option("--width", w.width, "Units of hidden layers; channels of the cnn's first convolution")
+    app.add_option("--model", w.model.name, "Network: linear, mlp, cnn, resnet, gpt (default) or llama")->group(group);
+    app.add_option("--width", w.width, "Units of hidden layers; channels of the first convolution")
         ->transform(whole_number(1, 65536))
         ->group(group);
-    app.add_option("--depth", w.depth, "Blocks of the gpt, hidden layers of the mlp, convolutions of the cnn")
+    app.add_option("--depth", w.depth,
+                   "Blocks of a decoder or the resnet, hidden layers of the mlp, convolutions of the cnn")
         ->transform(whole_number(1, 1024))
         ->group(group);
-    app.add_option("--heads", w.heads, "Heads of the gpt's attention")->transform(whole_number(1, 1024))->group(group);
+    app.add_option("--heads", w.heads, "Heads of attention")->transform(whole_number(1, 1024))->group(group);
+    app.add_flag("--tied", w.model.tied, "The head of a decoder is its table of tokens")->group(group);
+    app.add_option("--kv-heads", w.kv_heads, "Heads of the llama's keys and values; default 2")
+        ->transform(whole_number(1, 1024))
+        ->group(group);
+    app.add_option("--hidden", w.hidden,
+                   "Units of the llama's MLP; default: 8 / 3 of the width, up to a multiple of 32")
+        ->transform(whole_number(1, 262144))
+        ->group(group);
+    app.add_option("--rope-theta", w.model.rope_theta, "Base of the llama's rotary positions; default 10000")
+        ->transform(real_number(1, std::numeric_limits<double>::infinity()))
+        ->group(group);
     app.add_option("--dropout", w.model.dropout, "Probability that dropout zeroes an element")
         ->transform(fraction())
         ->group(group);
     app.add_option("--activation", w.activation, "Activation function: " + either(op::activation_names))->group(group);
-    app.add_option("--norm", w.norm, "Normalization of the gpt: " + either(op::norm_names))->group(group);
+    app.add_option("--norm", w.norm, "Normalization of a decoder: " + either(op::norm_names))->group(group);
+    app.add_option("--norm-eps", w.model.norm_eps, "What it adds to the variance; default 1e-5 for layer, 1e-6 for rms")
+        ->transform(real_number(0, 1))
+        ->group(group);
     app.add_option(
            "--text", options.text,
-           "Train the gpt on the characters of this file; alice: Alice in Wonderland, which comes with ampscope")
+           "Train a decoder on the characters of this file; alice: Alice in Wonderland, which comes with ampscope")
         ->group(group);
-    app.add_option("--context", options.context, "Characters of the text that the gpt sees at once; default 64")
+    app.add_option("--context", options.context, "Characters or tokens that it sees at once; default 64")
         ->transform(whole_number(1, 65536))
         ->group(group);
-    app.add_option("--modulus", options.modulus, "Without --text the gpt learns (a + b) mod this number; default 31")
+    app.add_option("--modulus", options.modulus, "Without --text a decoder learns (a + b) mod this number; default 31")
         ->transform(whole_number(2, 4096))
         ->group(group);
-    app.add_option("--data", options.npz, "Train linear, mlp or cnn on the arrays x and y of an .npz")->group(group);
+    app.add_option("--data", options.npz,
+                   "Train on the arrays x and y of an .npz, or a decoder on its array tokens, of token numbers")
+        ->group(group);
 }
 
 void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
@@ -289,7 +311,13 @@ void add_precision_options(CLI::App& app, Words& w) {
 void add_serving_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     constexpr const char* group = "A trained network as it is served";
     app.add_option("--evaluate", options.evaluate,
-                   "Folder of a run with checkpoints: print the loss and bytes of its network as served; train nothing")
+                   "Folder of a run with checkpoints, or of a llama or gpt2 in Hugging Face's form: print the loss and "
+                   "bytes of "
+                   "the network as served; train nothing")
+        ->group(group);
+    app.add_option("--export", options.exported,
+                   "Write the decoder of the run that --evaluate names to this folder, in "
+                   "Hugging Face's form")
         ->group(group);
     app.add_option("--weights-as", w.weights_as,
                    "Format of weights, and what shares a scale: e4m3:channel (default), :tensor or a block, int4:1x64; "
@@ -375,7 +403,7 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
     for (const char* list : {"--precision", "--layer", "--autocast-off", "--scaling-off"})
         app.get_option(list)->allow_extra_args(false);
     for (const char* input : {"--text", "--data", "--evaluate", "--config"}) app.reads(app.get_option(input));
-    app.writes_into(app.get_option("--record"));
+    for (const char* folder : {"--record", "--export"}) app.writes_into(app.get_option(folder));
     const auto exit = app.read(argc, argv, [&] {
         if (words.list) refuse_reports(app, "--list");
         else interpret(app, words, options);
@@ -386,7 +414,8 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
 }
 
 Dataset dataset_of(const TrainToolOptions& options, const TrainOptions& run) {
-    if (!options.npz.empty()) return npz_data(options.npz);
+    if (!options.npz.empty())
+        return model(run.model.name).reads_tokens ? tokens_data(options.npz, options.context) : npz_data(options.npz);
     if (options.text == "alice") return alice_data(options.context);
     if (!options.text.empty()) return text_data(options.text, options.context);
     return own_data(run.model.name, run.seed, options.modulus);

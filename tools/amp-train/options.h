@@ -16,6 +16,7 @@ struct TrainToolOptions {
     bool explain = false, memory = false;
     std::filesystem::path evaluate{}; ///< a run to evaluate in formats of serving; empty: train
     Serving serving{};
+    std::filesystem::path exported{}; ///< the folder of --export
     std::string json;               ///< output path of the report, or "-" for standard output
     std::vector<std::string> notes; ///< notes for the user on the options
     bool alone = false;             ///< train alone, though this is one of several processes of MPI

@@ -19,9 +19,9 @@ void refuse(const CLI::App& app, std::string_view mode, std::initializer_list<co
 }
 
 void check_evaluation(const CLI::App& app) {
-    constexpr std::string_view used[] = {"--evaluate", "--weights-as", "--activations-as", "--kv-cache",
-                                         "--text",     "--context",    "--modulus",        "--data",
-                                         "--json",     "--threads",    "--config"};
+    constexpr std::string_view used[] = {"--evaluate", "--export", "--weights-as", "--activations-as",
+                                         "--kv-cache", "--text",   "--context",    "--modulus",
+                                         "--data",     "--json",   "--threads",    "--config"};
     for (const CLI::Option* option : app.get_options())
         if (option->count() > 0 && std::ranges::find(used, option->get_name()) == std::end(used))
             throw std::invalid_argument(fmt::format("{} has no effect with --evaluate", option->get_name()));
@@ -44,16 +44,19 @@ void refuse_unused(const CLI::App& app, const TrainToolOptions& options) {
 void note_unused(const CLI::App& app, TrainToolOptions& options) {
     const auto some = [&](const auto& uses) { return std::ranges::any_of(options.runs, uses); };
     const TrainOptions& first = options.runs.front();
-    const bool gpt = first.model.name == "gpt", sgd = first.optimizer.kind == OptimizerKind::sgd;
+    const bool decoder = model(first.model.name).reads_tokens, sgd = first.optimizer.kind == OptimizerKind::sgd;
     struct Use {
         bool used;
         std::string_view by;
         std::initializer_list<const char*> options;
     };
     const Use uses[] = {
-        {gpt, "--model gpt", {"--heads", "--norm"}},
-        {gpt && options.text.empty(), "--model gpt without --text", {"--modulus"}},
-        {!options.text.empty(), "--text", {"--context"}},
+        {decoder, "--model gpt or llama", {"--heads", "--norm", "--norm-eps", "--tied"}},
+        {first.model.name == "llama", "--model llama", {"--kv-heads", "--hidden", "--rope-theta"}},
+        {decoder && options.text.empty() && options.npz.empty(),
+         "--model gpt or llama without --text or --data",
+         {"--modulus"}},
+        {decoder && !(options.text.empty() && options.npz.empty()), "--text, or --data of tokens", {"--context"}},
         {first.model.name != "linear",
          "a model with hidden layers",
          {"--width", "--depth", "--activation", "--dropout"}},

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ampscope/formats/scalar_math_gelu.h>
+#include <ampscope/formats/scalar_math_silu.h>
 #include <ampscope/sim/backend/kernels/kernel.h>
 #include <ampscope/sim/program/ops/activation.h>
 
@@ -21,6 +22,11 @@ struct GeluTanh {
 struct Gelu {
     AMPSCOPE_KERNEL double value(double x) { return math::gelu(x); }
     AMPSCOPE_KERNEL double derivative(double x) { return math::gelu_derivative(x); }
+};
+
+struct Silu {
+    AMPSCOPE_KERNEL double value(double x) { return math::silu(x); }
+    AMPSCOPE_KERNEL double derivative(double x) { return math::silu_derivative(x); }
 };
 
 // The derivatives of these take the result, as facts_of() says.
@@ -57,6 +63,7 @@ void with_functions(op::ActivationKind kind, const Use& use) {
     case op::ActivationKind::gelu_tanh: return use(GeluTanh{});
     case op::ActivationKind::tanh: return use(Tanh{});
     case op::ActivationKind::sigmoid: return use(Sigmoid{});
+    case op::ActivationKind::silu: return use(Silu{});
     }
 }
 

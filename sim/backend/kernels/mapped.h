@@ -3,9 +3,11 @@
 #pragma once
 
 #include <ampscope/sim/backend/kernels/activation.h>
+#include <ampscope/sim/backend/kernels/batch_norm.h>
 #include <ampscope/sim/backend/kernels/elementwise.h>
 #include <ampscope/sim/backend/kernels/gradient.h>
 #include <ampscope/sim/backend/kernels/norm.h>
 #include <ampscope/sim/backend/kernels/pool.h>
 #include <ampscope/sim/backend/kernels/reduce.h>
+#include <ampscope/sim/backend/kernels/rope.h>
 #include <ampscope/sim/backend/kernels/softmax.h>

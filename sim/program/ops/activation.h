@@ -11,7 +11,8 @@ enum class ActivationKind : std::uint8_t {
     gelu,      ///< x * Phi(x) (Hendrycks and Gimpel 2016)
     gelu_tanh, ///< x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2
     tanh,
-    sigmoid
+    sigmoid,
+    silu ///< x / (1 + e^-x) (Elfwing et al. 2018)
 };
 
 struct ActivationFacts {
@@ -26,6 +27,7 @@ constexpr ActivationFacts facts_of(ActivationKind kind) {
     case ActivationKind::gelu_tanh: return {"gelu_tanh", "gelu"};
     case ActivationKind::tanh: return {"tanh", "tanh", true};
     case ActivationKind::sigmoid: return {"sigmoid", "sigmoid", true};
+    case ActivationKind::silu: return {"silu", "silu"};
     }
     return {};
 }

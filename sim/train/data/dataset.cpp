@@ -4,9 +4,11 @@
 #include <ampscope/sim/base/noise.h>
 
 #include <ampscope/formats/random.h>
-#include <ampscope/sim/analysis/count.h>
 #include <ampscope/sim/io/tensor_file.h>
 #include <ampscope/sim/io/text_file.h>
+#include <ampscope/sim/program/model.h>
+#include <ampscope/sim/train/data/arrays.h>
+#include <ampscope/sim/train/data/tokens.h>
 
 #include <algorithm>
 #include <array>
@@ -60,31 +62,6 @@ void split(Dataset& data, std::int64_t count, std::function<void(std::int64_t, f
     };
 }
 
-constexpr std::uint64_t max_numbers = std::uint64_t{1} << 31; // limit for an array: 8 GiB, all in memory
-
-/// All numbers of a tensor as floats. Memory grows with what is read, as a compressed array may claim any size.
-std::vector<float> read_floats(const TensorFile& file, std::size_t index) {
-    constexpr FormatSpec fp32 = format("fp32");
-    const TensorEntry& entry = file.tensors()[index];
-    if (info(entry.dtype).kind == NumberKind::complex64)
-        throw FileError(file.path(), entry.name + ": holds complex numbers");
-    if (entry.count > max_numbers)
-        throw FileError(file.path(), entry.name + ": " + std::to_string(entry.count) +
-                                         " numbers; data sets are held in memory, at most 2^31 numbers an array");
-    const std::unique_ptr<ByteStream> stream = file.stream(index);
-    std::vector<std::byte> part(3 << 16); // whole elements of any type
-    std::vector<float> values;
-    Flags unused;
-    while (values.size() < entry.count) {
-        const std::size_t n = stream->read(part);
-        if (n == 0) throw FileError(file.path(), entry.name + ": ends early");
-        for_each_number(entry.dtype, std::span(part).first(n), [&](std::size_t, std::uint64_t bits) {
-            values.push_back(decode(fp32, pack(fp32, unpack_number(entry.dtype, bits), {}, 0, unused)));
-        });
-    }
-    return values;
-}
-
 /// A shape as NumPy writes it: "(100, 0)".
 std::string shape_text(const std::vector<std::uint64_t>& shape) {
     std::string text = "(";
@@ -103,39 +80,17 @@ std::size_t find_array(const TensorFile& file, std::string_view name) {
 }
 
 /// The data of text_data.
-Dataset windows_of(const std::string& name, const std::string& bytes, std::int64_t context,
-                   const std::filesystem::path& where) {
-    const auto length = static_cast<std::int64_t>(bytes.size());
-    if (length < 20 * (context + 1))
-        throw FileError(where, "holds " + std::to_string(length) + " bytes; a context of " + std::to_string(context) +
-                                   " needs at least " + std::to_string(20 * (context + 1)));
+Dataset windows_of_bytes(const std::string& name, const std::string& bytes, std::int64_t context,
+                         const std::filesystem::path& where) {
     std::array<int, 256> number{};
     for (const char c : bytes) number[static_cast<unsigned char>(c)] = 1;
     int vocabulary = 0;
     for (int& n : number) n = n != 0 ? vocabulary++ : -1;
-    auto tokens = std::make_shared<std::vector<float>>();
-    for (const char c : bytes) tokens->push_back(static_cast<float>(number[static_cast<unsigned char>(c)]));
-
-    // The first window of validation begins after the last window of training has ended.
-    const std::int64_t held_out = length / 10, gap = context;
+    std::vector<float> tokens;
+    for (const char c : bytes) tokens.push_back(static_cast<float>(number[static_cast<unsigned char>(c)]));
     Fingerprint fingerprint;
     fingerprint.add(std::as_bytes(std::span(bytes)));
-    Dataset d{.name = name,
-              .fingerprint = fingerprint.text(),
-              .input = {context},
-              .target = {context},
-              .vocabulary = vocabulary,
-              .classes = vocabulary,
-              .training = length - held_out - context,
-              .validation = (held_out - gap - 1) / context,
-              .read = {}};
-    d.read = [tokens, context, training = d.training, first = length - held_out + gap](std::int64_t i, float* input,
-                                                                                       float* target) {
-        const std::int64_t at = i < training ? i : first + (i - training) * context;
-        std::copy_n(tokens->begin() + at, context, input);
-        std::copy_n(tokens->begin() + at + 1, context, target);
-    };
-    return d;
+    return windows_of(name, "bytes", std::move(tokens), vocabulary, fingerprint.text(), context, where);
 }
 
 } // namespace
@@ -185,21 +140,21 @@ Dataset modular_data(std::int64_t p) {
     return d;
 }
 
-Dataset own_data(const std::string& model, std::uint64_t seed, std::int64_t modulus) {
-    if (model == "gpt") return modular_data(modulus);
-    if (model == "linear") return regression_data(seed);
+Dataset own_data(const std::string& name, std::uint64_t seed, std::int64_t modulus) {
+    if (model(name).reads_tokens) return modular_data(modulus);
+    if (name == "linear") return regression_data(seed);
     return digits_data();
 }
 
 Dataset text_data(const std::filesystem::path& path, std::int64_t context) {
     constexpr std::uint64_t longest_text = 256 << 20; // the tokens take four times as much memory
-    return windows_of(path.filename(), TextFile(path, Pipe::accepted).rest(longest_text), context, path);
+    return windows_of_bytes(path.filename(), TextFile(path, Pipe::accepted).rest(longest_text), context, path);
 }
 
 Dataset alice_data(std::int64_t context) {
     std::string text;
     for (const std::string_view part : alice) text += part;
-    return windows_of("alice", text, context, "alice");
+    return windows_of_bytes("alice", text, context, "alice");
 }
 
 Dataset npz_data(const std::filesystem::path& path) {

@@ -1,4 +1,5 @@
-"""The coefficients in formats/scalar_math_gelu.h, by interpolation at Chebyshev's nodes with 60 digits.
+"""The coefficients in formats/scalar_math_gelu.h and scalar_math_silu.h, by interpolation at Chebyshev's nodes with
+60 digits.
 
     python3 tests/data/mpmath/gelu.py        # needs mpmath
 """
@@ -50,8 +51,15 @@ def tanh_derivative(x):
     return s + x * s * (1 - s) * slope * (1 + 3 * cubic * x * x)
 
 
+def silu_derivative(x):
+    s = 1 / (1 + exp(-x))
+    return s + x * s * (1 - s)
+
+
 show("mills", mills, mpf(-1), mpf(35) / 45, 23)
-for name, f in (("gelu_derivative", erf_derivative), ("gelu_tanh_derivative", tanh_derivative)):
-    zero = mpmath.findroot(f, mpf("-0.752"), tol=1e-50)
+for name, f, near in (("gelu_derivative", erf_derivative, "-0.752"),
+                      ("gelu_tanh_derivative", tanh_derivative, "-0.752"),
+                      ("silu_derivative", silu_derivative, "-1.278")):
+    zero = mpmath.findroot(f, mpf(near), tol=1e-50)
     print(f"{name}: zero {float(zero).hex()} {float(zero - mpf(float(zero))).hex()}")
     show(name, lambda d: f(zero + d) / d, mpf(-1) / 4, mpf(1) / 4, 13)

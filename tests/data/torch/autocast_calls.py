@@ -49,7 +49,7 @@ SIGNS, LABELS = ints(1, -1, 1, -1), ints(0, 1, 2, 3)
 CALLS = {  # op: a function or its name in aten, and the arguments
     name: (name, X(4, 8)) for name in
     "acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan softplus prod sum trace relu gelu "
-    "tanh sigmoid mean pdist pinverse fft_fft fft_ifft fft_fft2 fft_ifft2 fft_fftn fft_ifftn fft_rfft fft_irfft "
+    "tanh sigmoid silu mean pdist pinverse fft_fft fft_ifft fft_fft2 fft_ifft2 fft_fftn fft_ifftn fft_rfft fft_irfft "
     "fft_rfft2 "
     "fft_irfft2 fft_rfftn fft_irfftn fft_hfft fft_ihfft linalg_cond linalg_matrix_rank linalg_svdvals linalg_qr "
     "linalg_svd svd geqrf linalg_vector_norm linalg_matrix_norm nuclear_norm".split()

@@ -3,12 +3,13 @@
 
     python3 training.py > training.json
     python3 training.py clipping > clipping.json
+    python3 training.py networks > networks.json
 
 100 losses and all gradients of the first step of each; or 100 losses and norms of all gradients under torch.amp's
 GradScaler, without clipping and with clip_grad_norm_ after and before unscaling. Initial weights and the order of the
 data are made here a second time, from what sim/ says about them: Philox words, the sum of twelve uniform numbers,
-sorting by random words. Recorded on one thread, training.json with Debian's python3-torch 1.13.1, clipping.json with
-the version that it names, from PyPI.
+sorting by random words. Recorded on one thread, training.json with Debian's python3-torch 1.13.1, the others with the
+versions that they name, from PyPI. networks.json has the networks that were added later.
 """
 import base64
 import json
@@ -63,14 +64,15 @@ def shuffled(count, batch):
     return np.concatenate(epochs)[:STEPS * batch].reshape(STEPS, batch)
 
 
-def split(count):
-    return permutation(0, 0xDA7A0004, 0, count)[:count - count // 5]
+def split(count, held_out=False):
+    order = permutation(0, 0xDA7A0004, 0, count)
+    return order[count - count // 5:] if held_out else order[:count - count // 5]
 
 
-def digits():
+def digits(held_out=False):
     lines = re.findall('"([A-Q]{64})([0-9])"', open(os.path.join(HERE, "../../../sim/train/data/digits.inc")).read())
     x = np.array([[ord(c) - 65 for c in pixels] for pixels, _ in lines], np.float32) / 16
-    order = split(len(lines))
+    order = split(len(lines), held_out)
     return x[order].reshape(-1, 8, 8, 1), np.array([int(d) for _, d in lines])[order]
 
 
@@ -98,6 +100,8 @@ class Parameters:
 
     def __init__(self):
         self.named = {}
+        self.buffers = {}  # running statistics
+        self.training = True
 
     def __call__(self, name, shape, kind, value):
         if name not in self.named:
@@ -140,6 +144,26 @@ def cnn(p, x, y):
     return F.cross_entropy(torch_linear(p, "head", x.flatten(1), 10), y)
 
 
+def resnet(p, x, targets, width=4, depth=3):
+    def normed(name, x, channels, kernel, stride):
+        c = x.shape[1]
+        w = p(name + ".weight", (channels, kernel * kernel * c), "normal", np.sqrt(2 / (channels * kernel * kernel)))
+        w = w.reshape(channels, kernel, kernel, c).permute(0, 3, 1, 2)
+        x = F.conv2d(x, w, stride=stride, padding=kernel // 2)
+        gain, bias = (p(name + ".bn." + n, (channels,), "constant", v) for n, v in (("weight", 1), ("bias", 0)))
+        running = p.buffers.setdefault(name, (torch.zeros(channels), torch.ones(channels)))
+        return F.batch_norm(x, *running, gain, bias, training=p.training)
+
+    x = F.relu(normed("stem", x.permute(0, 3, 1, 2), width, 3, 1))
+    for i in range(depth):
+        stride = 2 if i > 0 and x.shape[2] > 2 else 1
+        width *= stride
+        y = F.relu(normed("b.%d.c1" % i, x, width, 3, stride))
+        y = normed("b.%d.c2" % i, y, width, 3, 1)
+        x = F.relu(y + (normed("b.%d.shortcut" % i, x, width, 1, stride) if stride > 1 else x))
+    return F.cross_entropy(torch_linear(p, "head", x.mean((2, 3)), 10), targets)
+
+
 def gpt(p, x, y, rms=False, activation="tanh", width=16, heads=2, depth=2, vocabulary=15):
     def lin(name, x, outputs, deviation=0.02):
         w = p(name + ".weight", (outputs, x.shape[-1]), "normal", deviation)
@@ -169,7 +193,43 @@ def gpt(p, x, y, rms=False, activation="tanh", width=16, heads=2, depth=2, vocab
     return F.cross_entropy(logits, y.reshape(-1), ignore_index=-1)
 
 
-def train(name, network, data, learning_rate, batch=16):
+def rotated(x, theta):
+    """x: batch x heads x tokens x size; pairs and roundings as in Hugging Face's Llama."""
+    tokens, size = x.shape[-2:]
+    frequencies = 1.0 / (theta ** (torch.arange(0, size, 2).float() / size))
+    angles = torch.outer(torch.arange(tokens).float(), frequencies)
+    cos, sin = torch.cat([angles, angles], -1).cos(), torch.cat([angles, angles], -1).sin()
+    return x * cos + torch.cat([-x[..., size // 2:], x[..., :size // 2]], -1) * sin
+
+
+def llama(p, x, y, kv_heads=2, tied=False, theta=10000.0, width=24, heads=6, hidden=40, depth=2, vocabulary=15):
+    def lin(name, x, outputs, deviation=0.02):
+        return F.linear(x, p(name + ".weight", (outputs, x.shape[-1]), "normal", deviation))
+
+    def norm(name, x):
+        return F.rms_norm(x, (width,), p(name + ".weight", (width,), "constant", 1), eps=1e-6)
+
+    batch, tokens = x.shape
+    size = width // heads
+    residual = 0.02 / np.sqrt(2.0 * depth)
+    table = p("wte.weight", (vocabulary, width), "normal", 0.02)
+    h = F.embedding(x, table)
+    for i in range(depth):
+        n = norm("h.%d.ln1" % i, h)
+        q, k, v = (lin("h.%d.attn.%s" % (i, c), n, size * m).view(batch, tokens, m, size).transpose(1, 2)
+                   for c, m in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
+        k, v = (t.repeat_interleave(heads // kv_heads, 1) for t in (rotated(k, theta), v))
+        mixed = F.scaled_dot_product_attention(rotated(q, theta), k, v, is_causal=True)
+        h = h + lin("h.%d.attn.o" % i, mixed.transpose(1, 2).reshape(batch, tokens, width), width, residual)
+        n = norm("h.%d.ln2" % i, h)
+        gated = F.silu(lin("h.%d.mlp.gate" % i, n, hidden)) * lin("h.%d.mlp.up" % i, n, hidden)
+        h = h + lin("h.%d.mlp.down" % i, gated, width, residual)
+    h = norm("ln_f", h)
+    logits = F.linear(h, table) if tied else lin("head", h, vocabulary)
+    return F.cross_entropy(logits.view(-1, vocabulary), y.reshape(-1), ignore_index=-1)
+
+
+def train(name, network, data, learning_rate, batch=16, held_out=None):
     x, y = data
     parameters = Parameters()
     losses, gradients = [], {}
@@ -181,11 +241,18 @@ def train(name, network, data, learning_rate, batch=16):
         if not losses:
             for n, p in parameters.named.items():
                 gradients[n] = base64.b64encode(p.grad.numpy().astype("<f4").tobytes()).decode()
-        losses.append(float(loss))
+        losses.append(float(loss.detach()))
         with torch.no_grad():
             for p in parameters.named.values():
                 p -= learning_rate * p.grad
-    return {"name": name, "learning_rate": learning_rate, "batch": batch, "losses": losses, "gradients": gradients}
+    result = {"name": name, "learning_rate": learning_rate, "batch": batch, "losses": losses, "gradients": gradients}
+    if parameters.buffers:  # the network as it is evaluated
+        parameters.training = False
+        with torch.no_grad():
+            result["validation"] = float(network(parameters, *map(torch.from_numpy, held_out)))
+        result["running"] = {"%s.bn.running_%s" % (n, what): b.tolist() for n, pair in parameters.buffers.items()
+                             for what, b in zip(("mean", "variance"), pair)}
+    return result
 
 
 def clipped(name, network, data, learning_rate, max_norm=None, before=False, batch=16):
@@ -221,7 +288,12 @@ def main():
                 ("cnn", cnn, digits(), 0.1),
                 ("gpt", gpt, modular(13), 0.1),
                 ("gpt rms gelu", lambda *a: gpt(*a, rms=True, activation="none"), modular(13), 0.1)]
+    later = [("llama", llama, modular(13), 0.1),
+             ("llama tied", lambda *a: llama(*a, kv_heads=6, tied=True, theta=50.0), modular(13), 0.1),
+             ("resnet", resnet, digits(), 0.1, 16, digits(held_out=True))]
     if sys.argv[1:] != ["clipping"]:
+        if sys.argv[1:] == ["networks"]:
+            networks = later
         cases = [train(*network) for network in networks]
         print(json.dumps({"torch": torch.__version__, "seed": SEED, "cases": cases}, indent=0))
         return

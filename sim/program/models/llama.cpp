@@ -1,0 +1,51 @@
+#include <ampscope/sim/program/models/decoder.h>
+
+namespace amp {
+
+namespace {
+
+TensorId llama_attention(const Decoder& d, TensorId x) {
+    const std::int64_t width = d.options.width, heads = d.options.heads, groups = d.options.groups();
+    const auto projected = [&](std::string_view name, std::int64_t n) {
+        return d.heads_of(d.linear_layer(name, x, width / heads * n, Decoder::small, false), n);
+    };
+    const TensorId q = op::rope(d.g, projected("q", heads), d.options.rope_theta);
+    const TensorId k = d.cached(op::rope(d.g, projected("k", groups), d.options.rope_theta));
+    const TensorId v = d.cached(projected("v", groups));
+    const TensorId out = d.linear_layer("o", d.mixed(q, k, v), width, d.residual(), false);
+    return op::dropout(d.g, out, d.options.dropout);
+}
+
+/// SwiGLU (N. Shazeer, "GLU Variants Improve Transformer", 2020), with any activation in the place of SiLU.
+TensorId llama_mlp(const Decoder& d, TensorId x) {
+    const std::int64_t units = d.options.hidden_units();
+    const TensorId gate =
+        op::activation(d.g, d.options.activation, d.linear_layer("gate", x, units, Decoder::small, false));
+    const TensorId hidden = op::mul(d.g, gate, d.linear_layer("up", x, units, Decoder::small, false));
+    d.g.watch(hidden, "hidden", false);
+    return op::dropout(d.g, d.linear_layer("down", hidden, d.options.width, d.residual(), false), d.options.dropout);
+}
+
+} // namespace
+
+Network llama_network(Graph& g, const ModelOptions& options, const Dataset& data, std::int64_t batch) {
+    check_decoder("llama", options, data);
+    if (options.heads % options.groups() != 0)
+        throw std::invalid_argument("[llama] expected a number of heads that is a multiple of that of --kv-heads");
+    if (options.width / options.heads % 2 != 0)
+        throw std::invalid_argument("[llama] expected heads of an even width, whose pairs rotary positions turn");
+    Network n = batch_of(g, data, batch);
+    const Decoder d{g, options, batch, data.input[0], n.kv_cache};
+    const TensorId table = g.parameter("wte.weight", {data.vocabulary, options.width}, Decoder::small);
+    TensorId x = op::dropout(g, op::embedding(g, table, n.inputs), options.dropout);
+    for (std::int64_t i = 0; i < options.depth; ++i)
+        x = d.block(
+            i, x, [&](TensorId y) { return llama_attention(d, y); }, [&](TensorId y) { return llama_mlp(d, y); });
+    x = d.norm("ln_f", x);
+    g.watch(x, "ln_f", false);
+    add_loss(g, n, d.head(x, table, data.classes, false), data);
+    g.watch(n.outputs, "head");
+    return n;
+}
+
+} // namespace amp
