@@ -17,7 +17,6 @@ using namespace amp::test;
 namespace {
 
 using Json = nlohmann::json;
-
 const Tool train{AMP_TRAIN};
 
 } // namespace
@@ -229,11 +228,10 @@ TEST_CASE("every name of the lists and every option trains") {
     }
     CHECK(names > 30);
     for (const char* options :
-         {"--norm rms --activation gelu --dropout 0.1 --depth 1 --heads 2 --tied", "--autocast-policy cpu --norm rms",
+         {"--norm rms --activation gelu --dropout 0.1 --depth 1 --heads 2 --autocast-policy cpu --norm-eps 0.001",
           "--model cnn --activation tanh --dropout 0.1 --depth 3", "--model mlp --activation sigmoid --width 8",
-          "--model llama --kv-heads 1 --hidden 24 --tied --rope-theta 100 --norm-eps 1e-5", "--tied --norm-eps 0.001",
-          "--model llama --text alice --context 16", "--optimizer sgd --momentum 0.9 --nesterov --weight-decay 0.01",
-          "--optimizer adam --contract --eps 1e-6",
+          "--model llama --kv-heads 1 --hidden 24 --tied --rope-theta 100 --norm-eps 1e-5 --text alice --context 16",
+          "--optimizer sgd --momentum 0.9 --nesterov --weight-decay 0.01", "--optimizer adam --contract --eps 1e-6",
           "--micro-batches 2 --replicas 3 --all-reduce tree --all-reduce-format bf16 --divide after --clip 1",
           "--backward-under-autocast --no-weight-cache --autocast-off head", "--clip 1 --clip-before-unscale",
           "--loss-scale deepspeed --unscale-late --growth-interval 1 --hysteresis 1", "--warmup 3 --loss-weight 0.5",

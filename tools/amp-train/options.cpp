@@ -1,6 +1,7 @@
 #include <ampscope/tools/amp-train/options.h>
 
 #include <ampscope/sim/train/data/tokens.h>
+#include <ampscope/tools/amp-train/network.h>
 #include <ampscope/tools/amp-train/precisions.h>
 #include <ampscope/tools/amp-train/unused.h>
 #include <ampscope/tools/command_line.h>
@@ -32,14 +33,14 @@ Precisions: a preset, then any key=format that differs, all separated by commas;
 /// The words of the command line, before they mean anything.
 struct Words {
     PrecisionWords precision{};
-    std::string optimizer = "adamw", loss_scale, policy = "cuda", activation, norm, all_reduce = "ring",
-                divide = "before", transport, all_reduce_scaling = "none", shard = "none", gather;
+    std::string optimizer = "adamw", loss_scale, policy = "cuda", all_reduce = "ring", divide = "before", transport,
+                all_reduce_scaling = "none", shard = "none", gather;
     std::optional<double> init_scale, growth_factor, backoff_factor, beta1, beta2, eps, weight_decay, momentum;
-    std::optional<std::int64_t> growth_interval, hysteresis, width, depth, heads, kv_heads, hidden;
+    std::optional<std::int64_t> growth_interval, hysteresis;
     bool nesterov = false, contract = false, no_weight_cache = false, backward_under_autocast = false, list = false;
     bool unscale_late = false;
     std::string weights_as, activations_as, kv_cache; // of --evaluate
-    ModelOptions model{};
+    NetworkWords network{};
     TrainOptions common{};
 };
 
@@ -93,23 +94,6 @@ OptimizerOptions optimizer_of(const Words& w) {
     return o;
 }
 
-ModelOptions model_of(const Words& w) {
-    ModelOptions m = model(w.model.name).defaults;
-    if (w.width) m.width = *w.width;
-    if (w.depth) m.depth = *w.depth;
-    if (w.heads) m.heads = *w.heads;
-    if (w.kv_heads) m.kv_heads = *w.kv_heads;
-    if (w.hidden) m.hidden = *w.hidden;
-    m.tied = w.model.tied;
-    m.norm_eps = w.model.norm_eps;
-    m.rope_theta = w.model.rope_theta;
-    m.dropout = w.model.dropout;
-    if (!w.activation.empty())
-        m.activation = parse_name<op::ActivationKind>("activation", op::activation_names, w.activation);
-    if (!w.norm.empty()) m.norm = parse_name<op::NormKind>("norm", op::norm_names, w.norm);
-    return m;
-}
-
 void interpret_evaluation(const Words& w, TrainToolOptions& options) {
     const auto served = [](Served what, const std::string& text) {
         return text.empty() ? std::nullopt : std::optional(served_scaling(what, text));
@@ -125,11 +109,11 @@ void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
     interpret_evaluation(w, options);
     refuse_unused(app, options);
     if (!options.evaluate.empty()) return;
-    if (!options.text.empty() && !model(w.model.name).reads_tokens)
+    if (!options.text.empty() && !model(w.network.model.name).reads_tokens)
         throw std::invalid_argument("--text is for the models gpt and llama");
     for (const Precision& precision : precisions_of(w.precision)) {
         TrainOptions o = w.common;
-        o.model = model_of(w);
+        o.model = model_of(w.network);
         o.precision = precision;
         o.precision.autocast.policy = parse_name<AutocastPolicy>("autocast policy", autocast_policy_names, w.policy);
         o.precision.weight_cache = !w.no_weight_cache;
@@ -146,36 +130,8 @@ void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
     note_unused(app, options);
 }
 
-void add_model_options(CLI::App& app, Words& w, TrainToolOptions& options) {
-    constexpr const char* group = "Model and data";
-    app.add_option("--model", w.model.name, "Network: linear, mlp, cnn, resnet, gpt (default) or llama")->group(group);
-    app.add_option("--width", w.width, "Units of hidden layers; channels of the first convolution")
-        ->transform(whole_number(1, 65536))
-        ->group(group);
-    app.add_option("--depth", w.depth,
-                   "Blocks of a decoder or the resnet, hidden layers of the mlp, convolutions of the cnn")
-        ->transform(whole_number(1, 1024))
-        ->group(group);
-    app.add_option("--heads", w.heads, "Heads of attention")->transform(whole_number(1, 1024))->group(group);
-    app.add_flag("--tied", w.model.tied, "The head of a decoder is its table of tokens")->group(group);
-    app.add_option("--kv-heads", w.kv_heads, "Heads of the llama's keys and values; default 2")
-        ->transform(whole_number(1, 1024))
-        ->group(group);
-    app.add_option("--hidden", w.hidden,
-                   "Units of the llama's MLP; default: 8 / 3 of the width, up to a multiple of 32")
-        ->transform(whole_number(1, 262144))
-        ->group(group);
-    app.add_option("--rope-theta", w.model.rope_theta, "Base of the llama's rotary positions; default 10000")
-        ->transform(real_number(1, std::numeric_limits<double>::infinity()))
-        ->group(group);
-    app.add_option("--dropout", w.model.dropout, "Probability that dropout zeroes an element")
-        ->transform(fraction())
-        ->group(group);
-    app.add_option("--activation", w.activation, "Activation function: " + either(op::activation_names))->group(group);
-    app.add_option("--norm", w.norm, "Normalization of a decoder: " + either(op::norm_names))->group(group);
-    app.add_option("--norm-eps", w.model.norm_eps, "What it adds to the variance; default 1e-5 for layer, 1e-6 for rms")
-        ->transform(real_number(0, 1))
-        ->group(group);
+void add_data_options(CLI::App& app, TrainToolOptions& options) {
+    constexpr const char* group = NetworkWords::group;
     app.add_option(
            "--text", options.text,
            "Train a decoder on the characters of this file; alice: Alice in Wonderland, which comes with ampscope")
@@ -395,7 +351,8 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
         examples);
     app.add_config("Read options from a TOML file: model = \"gpt\" ...");
     app.allow_config_extras(CLI::config_extras_mode::error);
-    add_model_options(app, words, options);
+    add_network_options(app, words.network);
+    add_data_options(app, options);
     add_precision_options(app, words);
     add_training_options(app, words, options);
     add_serving_options(app, words, options);

@@ -1,0 +1,58 @@
+#include <ampscope/tools/amp-train/network.h>
+
+#include <ampscope/tools/command_line.h>
+
+#include <limits>
+
+namespace amp::train_tool {
+
+void add_network_options(CLI::App& app, NetworkWords& w) {
+    constexpr const char* group = NetworkWords::group;
+    app.add_option("--model", w.model.name, "Network: linear, mlp, cnn, resnet, gpt (default) or llama")->group(group);
+    app.add_option("--width", w.width, "Units of hidden layers; channels of the first convolution")
+        ->transform(whole_number(1, 65536))
+        ->group(group);
+    app.add_option("--depth", w.depth,
+                   "Blocks of a decoder or the resnet, hidden layers of the mlp, convolutions of the cnn")
+        ->transform(whole_number(1, 1024))
+        ->group(group);
+    app.add_option("--heads", w.heads, "Heads of attention")->transform(whole_number(1, 1024))->group(group);
+    app.add_flag("--tied", w.model.tied, "The head of a decoder is its table of tokens")->group(group);
+    app.add_option("--kv-heads", w.kv_heads, "Heads of the llama's keys and values; default 2")
+        ->transform(whole_number(1, 1024))
+        ->group(group);
+    app.add_option("--hidden", w.hidden,
+                   "Units of the llama's MLP; default: 8 / 3 of the width, up to a multiple of 32")
+        ->transform(whole_number(1, 262144))
+        ->group(group);
+    app.add_option("--rope-theta", w.model.rope_theta, "Base of the llama's rotary positions; default 10000")
+        ->transform(real_number(1, std::numeric_limits<double>::infinity()))
+        ->group(group);
+    app.add_option("--dropout", w.model.dropout, "Probability that dropout zeroes an element")
+        ->transform(real_number(0, 1, Ends::low))
+        ->group(group);
+    app.add_option("--activation", w.activation, "Activation function: " + either(op::activation_names))->group(group);
+    app.add_option("--norm", w.norm, "Normalization of a decoder: " + either(op::norm_names))->group(group);
+    app.add_option("--norm-eps", w.model.norm_eps, "What it adds to the variance; default 1e-5 for layer, 1e-6 for rms")
+        ->transform(real_number(0, 1))
+        ->group(group);
+}
+
+ModelOptions model_of(const NetworkWords& w) {
+    ModelOptions m = model(w.model.name).defaults;
+    if (w.width) m.width = *w.width;
+    if (w.depth) m.depth = *w.depth;
+    if (w.heads) m.heads = *w.heads;
+    if (w.kv_heads) m.kv_heads = *w.kv_heads;
+    if (w.hidden) m.hidden = *w.hidden;
+    m.tied = w.model.tied;
+    m.norm_eps = w.model.norm_eps;
+    m.rope_theta = w.model.rope_theta;
+    m.dropout = w.model.dropout;
+    if (!w.activation.empty())
+        m.activation = parse_name<op::ActivationKind>("activation", op::activation_names, w.activation);
+    if (!w.norm.empty()) m.norm = parse_name<op::NormKind>("norm", op::norm_names, w.norm);
+    return m;
+}
+
+} // namespace amp::train_tool
