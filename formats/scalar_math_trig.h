@@ -13,8 +13,8 @@ struct SinCos {
 
 /// sin x and cos x for 0 <= x <= 2^24.
 [[gnu::always_inline]] constexpr SinCos sin_cos(double x) {
-    // 1. x = k pi / 2 + r with |r| <= pi / 4. pi / 2 has three parts; the first two have 27 bits, so that their products
-    //    with k are exact.
+    // 1. x = k pi / 2 + r with |r| <= pi / 4. pi / 2 has three parts; the first two have 27 bits, so that their
+    //    products with k are exact.
     constexpr double two_over_pi = 0x1.45f306dc9c883p-1, shifter = 0x1.8p52;
     constexpr double high = 0x1.921fb54p+0, middle = 0x1.10b461p-30, low = 0x1.a62633145c06ep-58;
     const double shifted = x * two_over_pi + shifter, k = shifted - shifter;

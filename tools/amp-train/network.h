@@ -1,7 +1,7 @@
 // The network that a command line of amp-train describes.
 #pragma once
 
-#include <ampscope/sim/program/model.h>
+#include <ampscope/sim/train/trainer.h>
 
 #include <CLI/CLI.hpp>
 
