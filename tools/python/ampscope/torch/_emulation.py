@@ -308,7 +308,10 @@ class Emulation:
     def layer(self, op, x, weight, bias, settings=(), part=None):
         """A layer that recipes scale; `part`: which of those in one module."""
         part = tuple(of for of in (self._name_in_layer(weight), part) if of is not None) or None
-        call = _eager.Call(self, op, self._layer_of(weight), self._precision, part, weight=True, settings=settings)
+        layer, result = self._layer_of(weight), x.dtype
+        if self.scales_layer(layer):
+            x, weight = self.weights.unrounded(x), self.weights.unrounded(weight)
+        call = _eager.Call(self, op, layer, self._precision, part, weight=True, result=result, settings=settings)
         return getattr(_eager, op)(call, x, weight, bias)
 
     def elementwise(self, op, *operands, numbers=None, settings=(), wide=False):
@@ -317,7 +320,8 @@ class Emulation:
             return None
         if numbers is not None:
             operands += (numbers.float(),)
-        call = _eager.Call(self, op, self.name, self._precision, settings=settings, wide=wide)
+        call = _eager.Call(self, op, self.name, self._precision, settings=settings,
+                           result=torch.float32 if wide else None)
         return _eager.elementwise(call, *operands)
 
     @property
@@ -328,7 +332,8 @@ class Emulation:
         """a b + bias, not scaled. wide: in FP32, whatever the operands are."""
         precision = self._in_backward(self.name) if self.is_backward_of_user else self._precision
         self._stepping = self._stepping or self.is_backward_of_user
-        call = _eager.Call(self, "matmul", self.name, precision, weight=weight, wide=wide)
+        call = _eager.Call(self, "matmul", self.name, precision, weight=weight,
+                           result=torch.float32 if wide else None)
         return _eager.product(call, a, b, bias)
 
     def context(self, layer, part, is_product):
