@@ -46,7 +46,8 @@ class Coverage(Table):
         return asked / self.multiply_adds if self.multiply_adds else 1.0
 
     def __str__(self):
-        lines = [f"{_percent(self.share)} of {self.multiply_adds:,} multiply-adds ran as asked."]
+        ran = f"{_percent(self.share)} of {self.multiply_adds:,} multiply-adds ran as asked."
+        lines = [ran if self else "No product of the model ran."]
         for title, asked in (("not as asked", False), ("as asked", True)):
             rows = [row for row in self if (row["how"] == AS_ASKED) == asked]
             width = max((len(row["module"] or "(model)") for row in rows), default=0)

@@ -34,6 +34,7 @@ class Machine:
                              "steps so, optimizer=")
         self._optimizers = Optimizers(asked, [] if optimizer is None else optimizer, seed)
         self._emulation = Emulation(model, asked, seed, strict, threads, converts)
+        _check_optimizer(model, optimizer)
         self._closed = False
         with contextlib.ExitStack() as undo:
             self._install(model, undo)
@@ -112,6 +113,14 @@ def _check(model, precision, seed, skip, layers, strict, threads):
                          f"{threads!r}")
 
 
+def _check_optimizer(model, optimizer):
+    own = {id(p) for p in model.parameters()}
+    for one in optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]:
+        groups = getattr(one, "param_groups", [])
+        if groups and not any(id(p) in own for group in groups for p in group["params"]):
+            raise ValueError(f"emulate: optimizer: this {type(one).__name__} has no parameter of the model")
+
+
 def _are_texts(values):
     return isinstance(values, (list, tuple, set, frozenset)) and all(isinstance(text, str) for text in values)
 
@@ -122,6 +131,8 @@ def _policies(modules, skip, layers):
         skipped = [name for name in modules if name.rpartition(".")[2] in _NOT_SCALED]
     else:
         skipped = [skip] if isinstance(skip, str) else list(skip)
+        if "" in skipped:
+            raise ValueError("emulate: skip: expected names of modules such as ['lm_head'], got an empty one")
     policies = []
     for option, rows in (("skip", dict.fromkeys(skipped, "scaling=none")), ("layers", layers or {})):
         for written, text in rows.items():
