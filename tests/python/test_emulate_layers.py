@@ -289,3 +289,20 @@ def test_weights_of_one_module_have_scales_of_their_own():
         outs.append(out)
     assert torch.equal(*outs)
     assert torch.equal(one.w2.grad, apart[2].weight.grad)
+
+
+@pytest.mark.parametrize("precision, unused", [
+    ("fp32,accumulate=cdna2-fp16", ["cdna2-fp16"]),
+    ("amp-bf16,accumulate=hopper-wgmma-fp8", ["hopper-wgmma-fp8"]),
+    ("fp8-current,accumulate=hopper-wgmma-fp8+blackwell-mxf4nvf4", ["blackwell-mxf4nvf4"]),
+    ("fp8-current,accumulate=hopper-wgmma-fp8", []),
+    ("int4,accumulate-forward=int32-satfinite", []),
+    ("fp32,accumulate=exact", []),
+])
+def test_accumulators_that_no_product_had_operands_for_are_named(precision, unused):
+    model = torch.nn.Linear(16, 16)
+    with ampscope.torch.emulate(model, precision) as machine:
+        model(torch.ones(2, 16)).sum().backward()
+    coverage = machine.coverage()
+    assert coverage.unused == unused
+    assert ("No product had operands that" in str(coverage)) == bool(unused)

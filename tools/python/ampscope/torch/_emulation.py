@@ -382,6 +382,7 @@ class Emulation:
     def coverage(self):
         layers = list(dict.fromkeys(layer for layer, *_ in self._counts))  # in the order of their first calls
         rows = sorted(self._counts.items(), key=lambda row: layers.index(row[0][0]))
+        multiplied = {form for _, _, operands, how in self._counts if how == AS_ASKED for form in operands.split(" x ")}
         return Coverage(({"module": layer, "op": op, "operands": operands, "how": how, "calls": calls,
                           "multiply_adds": products} for (layer, op, operands, how), (calls, products) in rows),
-                        self._roundings.rows())
+                        self._roundings.rows(), self._precision.unused_accumulators(sorted(multiplied)))
