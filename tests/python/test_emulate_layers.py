@@ -306,3 +306,12 @@ def test_accumulators_that_no_product_had_operands_for_are_named(precision, unus
     coverage = machine.coverage()
     assert coverage.unused == unused
     assert ("No product had operands that" in str(coverage)) == bool(unused)
+
+
+@pytest.mark.parametrize("precision, around", [("amp-bf16", "bf16"), ("tf32", "tf32"), ("amp-fp16", "fp16")])
+def test_skipped_layers_have_full_precision_without_a_recipe_too(precision, around):
+    model = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16))
+    with ampscope.torch.emulate(model, precision, skip=["0"]) as machine:
+        model(torch.ones(2, 16)).sum().backward()
+    assert {row["module"]: row["operands"] for row in machine.coverage()} == {
+        "0": "fp32 x fp32", "1": f"{around} x {around}"}

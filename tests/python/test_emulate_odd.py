@@ -307,7 +307,8 @@ def test_a_coverage_of_nothing_says_so():
 
 @pytest.mark.parametrize("options, message", [
     ({"skip": ""}, "skip: expected names of modules"), ({"skip": ["0", ""]}, "skip: expected names of modules"),
-    ({"optimizer": torch.optim.SGD(residual().parameters(), 0.1)}, "optimizer: this SGD has no parameter of the model")])
+    ({"optimizer": torch.optim.SGD(residual().parameters(), 0.1)},
+     "optimizer: this SGD has no parameter of the model")])
 def test_options_that_mean_nothing_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         emulate(residual(), "fp8-current", **options)

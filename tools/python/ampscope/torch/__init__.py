@@ -96,7 +96,8 @@ def emulate(model, precision, *, optimizer=None, seed=0, skip=None, layers=None,
                 outside autocast. Of several later ones win
     skip        names or patterns of modules whose layers, and those of all modules in them, are not cast with scales:
                 "head" and "lm_head" if it is not given, none if it is empty. Short for layers={NAME: "scaling=none"},
-                before the others
+                before the others. Without a recipe they are in FP32, outside autocast: {NAME: "fp32"}; master weights
+                and pure formats have one type for the whole model, which this does not change
     strict      True: a product that is not emulated is an error, not a line of coverage(). "ops": besides, sums,
                 activations, norms, softmax, embeddings and losses are computed by amp-train's ops, too, rounded once
                 from more bits than PyTorch has: an amp-train network written in PyTorch has its bits

@@ -28,7 +28,8 @@ class Machine:
             raise NotImplementedError(f"emulate: the model is on {', '.join(sorted(where))}: what is emulated is "
                                       "computed on the processor; move it there by model.cpu()")
         asked = _ampscope.AskedPrecision(precision)
-        asked.set_layers(_policies([name for name, _ in named_modules(model)], skip, layers))
+        kept = "scaling=none" if asked.has_recipe or skip is None else "fp32"
+        asked.set_layers(_policies([name for name, _ in named_modules(model)], skip, layers, kept))
         if optimizer is None and asked.optimizer_keys:
             raise ValueError(f"emulate: {precision!r} has {', '.join(asked.optimizer_keys)}: name the optimizer that "
                              "steps so, optimizer=")
@@ -125,7 +126,7 @@ def _are_texts(values):
     return isinstance(values, (list, tuple, set, frozenset)) and all(isinstance(text, str) for text in values)
 
 
-def _policies(modules, skip, layers):
+def _policies(modules, skip, layers, kept):
     """The table of policies of layers: (module or pattern, text) each. Raises ValueError for what names no module."""
     if skip is None:
         skipped = [name for name in modules if name.rpartition(".")[2] in _NOT_SCALED]
@@ -134,7 +135,7 @@ def _policies(modules, skip, layers):
         if "" in skipped:
             raise ValueError("emulate: skip: expected names of modules such as ['lm_head'], got an empty one")
     policies = []
-    for option, rows in (("skip", dict.fromkeys(skipped, "scaling=none")), ("layers", layers or {})):
+    for option, rows in (("skip", dict.fromkeys(skipped, kept)), ("layers", layers or {})):
         for written, text in rows.items():
             for pattern in _ampscope.expand_blocks(written, list(modules)):
                 if not any(_ampscope.names_module(pattern, name) for name in modules):
