@@ -112,6 +112,10 @@ TEST_CASE("a verdict says what is equal, zero, infinite, or better once layers a
     none["precisions"][0]["gradient"] = error(0);
     CHECK(read(none).precisions[0].verdict ==
           "fp8-current: the model's gradient is 0 % away from FP32's. No module adds an error.");
+    Json lost = none;
+    lost["loss"] = nullptr;
+    CHECK(read(lost).precisions[0].verdict ==
+          "fp8-current: FP32's own loss is infinite or NaN, so that its gradients are no measure of others.");
     none["precisions"][0]["gradient"]["relative"] = nullptr;
     CHECK(contains(read(none).precisions[0].verdict, "FP32's gradient is zero, and this one is not."));
     Json small = document({module_with(1e-9, error(1e-9)), module_with(1e-9, error(9e-9))}); // rounding of FP32

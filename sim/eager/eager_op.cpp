@@ -66,7 +66,7 @@ constexpr EagerRow table[] = {
 /// The precision for a call whose operands have their formats already, as autocast or the user gave them.
 Precision as_given(Precision p, const FormatSpec& operands, const FormatSpec& result) {
     p.autocast.enabled = false;
-    p.weights = p.gradients = operands;
+    p.weights = p.gradients = operands == fp32_format() ? result : operands; // FP32 is cast with scales as it is
     p.activations = p.loss = result;
     p.serving = {};
     return p;

@@ -71,9 +71,9 @@ class EagerOp {
   public:
     /// The op of that name in a layer of that name. Of the precision its operand formats, accumulators and scaling
     /// recipe count, as they are for that layer. The result has the format `result`; its gradient, and those of
-    /// operands that are not weights, have the format of the first operand; the gradient of a result in FP32 stays in
-    /// FP32 unless the op is a product. Throws std::invalid_argument for unknown names, and for shapes and settings
-    /// that do not fit.
+    /// operands that are not weights, have the format of the first operand, or of the result if that operand is FP32,
+    /// which casts with scales take as it is; the gradient of a result in FP32 stays in FP32 unless the op is
+    /// a product. Throws std::invalid_argument for unknown names, and for shapes and settings that do not fit.
     EagerOp(std::string_view op, const Precision& precision, std::string_view layer,
             std::span<const EagerOperand> operands, const FormatSpec& result, std::span<const double> settings = {});
 

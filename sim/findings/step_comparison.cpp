@@ -95,6 +95,7 @@ std::string keeping_advice(const StepComparison& c, const PrecisionStep& step, c
 std::string verdict_of(const StepComparison& c, const PrecisionStep& step) {
     const RelativeError& g = step.gradient;
     std::string text = step.precision + ": ";
+    if (!c.loss) return text + "FP32's own loss is infinite or NaN, so that its gradients are no measure of others.";
     if (g.nonfinite > 0)
         text += fmt::format("{} of the model's gradient {} infinite or NaN.", plural(g.nonfinite, "element"),
                             g.nonfinite == 1 ? "is" : "are");

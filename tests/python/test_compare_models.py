@@ -183,6 +183,7 @@ def test_wrong_arguments_are_refused_in_one_line():
             (TypeError, r"not a tensor of shape \(32, 40\)", lambda: compared(model, "fp32", loss=two)),
             (TypeError, r"not float", lambda: compared(model, "fp32", loss=lambda m, b: loss_of(m, b).item())),
             (ValueError, r"depends on no weight", lambda: compared(model, "fp32", loss=lambda m, b: torch.ones(()))),
+            (ValueError, r"has no parameters", lambda: compared(nn.ReLU(), "fp32")),
             (ValueError, r"weights in bfloat16, .*model.float\(\)", lambda: compared(bf16, "fp32")),
             (ValueError, r"'tf32' was not compared", lambda: compared(model, "fp32").keep("tf32"))):
         with pytest.raises(error, match=words) as caught:

@@ -162,6 +162,19 @@ def test_layers(precision, layers, tmp_path):
     assert check(Gpt, precision, tmp_path, layers).share == 1
 
 
+@pytest.mark.parametrize("precision, layers", [
+    *((f"master-bf16,scaling={recipe}", None) for recipe in ("te-current", "te-mxfp8", "te-nvfp4", "te-block")),
+    ("master-fp16,scaling=te-current", None), ("master-bf16", {"h.0": "fp8-current"}),
+    ("master-bf16", {"h.1": "mxfp8"})])
+def test_master_weights_are_scaled_before_they_are_rounded(precision, layers, tmp_path):
+    check(Mlp, precision, tmp_path, layers)
+
+
+@pytest.mark.parametrize("network", [Cnn, Gpt])
+def test_master_weights_of_other_networks_are_scaled_before_they_are_rounded(network, tmp_path):
+    check(network, "master-bf16,scaling=te-current", tmp_path)
+
+
 def precision_for(accumulator):
     """One whose products have operands that it takes, forward or backward."""
     for text in ("amp-bf16,accumulate={0}", "amp-fp16,accumulate={0}", "tf32,accumulate={0}",

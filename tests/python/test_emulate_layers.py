@@ -289,3 +289,29 @@ def test_weights_of_one_module_have_scales_of_their_own():
         outs.append(out)
     assert torch.equal(*outs)
     assert torch.equal(one.w2.grad, apart[2].weight.grad)
+
+
+@pytest.mark.parametrize("precision, unused", [
+    ("fp32,accumulate=cdna2-fp16", ["cdna2-fp16"]),
+    ("amp-bf16,accumulate=hopper-wgmma-fp8", ["hopper-wgmma-fp8"]),
+    ("fp8-current,accumulate=hopper-wgmma-fp8+blackwell-mxf4nvf4", ["blackwell-mxf4nvf4"]),
+    ("fp8-current,accumulate=hopper-wgmma-fp8", []),
+    ("int4,accumulate-forward=int32-satfinite", []),
+    ("fp32,accumulate=exact", []),
+])
+def test_accumulators_that_no_product_had_operands_for_are_named(precision, unused):
+    model = torch.nn.Linear(16, 16)
+    with ampscope.torch.emulate(model, precision) as machine:
+        model(torch.ones(2, 16)).sum().backward()
+    coverage = machine.coverage()
+    assert coverage.unused == unused
+    assert ("No product had operands that" in str(coverage)) == bool(unused)
+
+
+@pytest.mark.parametrize("precision, around", [("amp-bf16", "bf16"), ("tf32", "tf32"), ("amp-fp16", "fp16")])
+def test_skipped_layers_have_full_precision_without_a_recipe_too(precision, around):
+    model = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16))
+    with ampscope.torch.emulate(model, precision, skip=["0"]) as machine:
+        model(torch.ones(2, 16)).sum().backward()
+    assert {row["module"]: row["operands"] for row in machine.coverage()} == {
+        "0": "fp32 x fp32", "1": f"{around} x {around}"}

@@ -260,3 +260,55 @@ def test_weights_rounded_stochastically_need_no_copy_in_fp32(tmp_path):
             step(model, optimizer, torch.randn(4, 12).bfloat16())
         return any("without a copy in FP32" in str(w.message) for w in found)
     assert warned("pure-bf16") and not warned("pure-bf16-stochastic")
+
+
+@pytest.mark.parametrize("precision", ["fp8-current", "nvfp4"])
+def test_a_layer_without_outputs_runs_in_a_recipe(precision):
+    model = nn.Sequential(nn.Linear(4, 0), nn.Linear(0, 3))
+    with emulate(model, precision):
+        assert model(torch.randn(2, 4)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("call", [
+    lambda w: F.linear(torch.ones(2, 3, dtype=torch.int64), w),
+    lambda w: torch.mm(w, torch.ones(3, 2, dtype=torch.int64)),
+    lambda w: F.linear(torch.ones(2, 3, dtype=torch.bool), w),
+    lambda w: torch.mm(w, w.t(), out=torch.empty(5, 5, dtype=torch.float64)),
+    lambda w: torch.baddbmm(torch.ones(2, 5, 5), w[None], w.t()[None]),
+    lambda w: F.conv_transpose2d(torch.ones(1, 5, 4, 4), w[:, :, None, None], output_padding=1)])
+@torch.no_grad()
+def test_errors_are_those_of_pytorch(call):
+    model = Calls(call)
+    with pytest.raises(RuntimeError) as plain:
+        model()
+    with emulate(model, "fp32"), pytest.raises(RuntimeError) as emulated:
+        model()
+    assert str(emulated.value) == str(plain.value)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "amp-bf16"])
+def test_an_lstm_on_packed_sequences_is_emulated(precision):
+    class Packed(nn.LSTM):
+        def forward(self, x):
+            return super().forward(nn.utils.rnn.pack_padded_sequence(x, [3, 2], batch_first=True))[0].data
+
+    model = Packed(4, 5, batch_first=True)
+    with warnings.catch_warnings(), emulate(model, precision) as machine:
+        warnings.simplefilter("error")
+        model(torch.randn(2, 3, 4))
+    assert machine.coverage().share == 1 and {row["how"] for row in machine.coverage()} == {"as asked"}
+
+
+def test_a_coverage_of_nothing_says_so():
+    with emulate(nn.ReLU(), "fp32") as machine:
+        pass
+    assert str(machine.coverage()) == "No product of the model ran."
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"skip": ""}, "skip: expected names of modules"), ({"skip": ["0", ""]}, "skip: expected names of modules"),
+    ({"optimizer": torch.optim.SGD(residual().parameters(), 0.1)},
+     "optimizer: this SGD has no parameter of the model")])
+def test_options_that_mean_nothing_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        emulate(residual(), "fp8-current", **options)

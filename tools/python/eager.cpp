@@ -88,6 +88,22 @@ Team pytorch_threads() {
     return team;
 }
 
+/// The named accumulators that take none of these formats. Integers that are wider than a row of the table, operands
+/// less a zero point, are taken by those of integers.
+std::vector<std::string> unused_accumulators(const Precision& p, const std::vector<std::string>& formats) {
+    std::vector<std::string> unused;
+    for (const auto* const named : {&p.accumulators, &p.backward_accumulators})
+        for (const Accumulator& acc : *named) {
+            const auto takes = [&](const std::string& f) {
+                return acc.takes(f.starts_with("int") ? format("int8") : format(f));
+            };
+            const std::string name(acc.name);
+            if (std::ranges::none_of(formats, takes) && std::ranges::find(unused, name) == unused.end())
+                unused.push_back(name);
+        }
+    return unused;
+}
+
 } // namespace
 
 void bind_eager(nb::module_& m) {
@@ -134,6 +150,7 @@ void bind_eager(nb::module_& m) {
                  backward.layers.clear();
                  return backward;
              })
+        .def("unused_accumulators", &unused_accumulators, nb::arg("formats"), InEnvironment())
         .def("scales",
              [](const Precision& p, const std::string& layer) { return p.at(layer + ".").scaling.has_value(); })
         .def("leaves_autocast",

@@ -184,7 +184,7 @@ def block_matmul(a: Blocks, b: Blocks, accumulator: str = "fp32", *, a_format: F
                  b_format: FormatLike | None = None, scale_format: FormatLike, threads: int = 0) -> Any:
     """The product of two matrices in blocks along the axis that it sums over, as block_quantize(a, ..., axis=1) and
     block_quantize(b, ..., axis=0) make them. An accumulator that takes scales within its sums, as Blackwell's
-    "blackwell-mxf8f6f4" and "blackwell-mxf4nvf4" do, does so; any other adds up each block, and an FP32 total takes
+    "blackwell-fp8" and "blackwell-mxf4nvf4" do, does so; any other adds up each block, and an FP32 total takes
     these sums times both scales by fused multiply-adds. The result is FP32, every NaN canonical, and has no gradient.
 
     a, b                values of a_format and b_format (the same unless given), m x k and k x n; scales that are values

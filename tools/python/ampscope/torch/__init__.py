@@ -89,13 +89,15 @@ def emulate(model, precision, *, optimizer=None, seed=0, skip=None, layers=None,
     optimizer   torch.optim's SGD, Adam or AdamW, or a list of them: they step as amp-train's do, on weights and state
                 in the precision's formats. Needed if these are not FP32 (pure-bf16), or rounded in a way of their own
     seed        of stochastic rounding. Random numbers depend on it, the layer, the step and the call in the step
-    layers      what differs in the layers of some modules, by name or pattern, and of all modules in them:
+    layers      what differs in the layers of some modules, and of all modules in them, by name or pattern: "h.*.mlp",
+                /regular expression/, "first-N" and "last-N" for the first and last N blocks:
                 {"lm_head": "fp32", "h.*.mlp": "fp8-current,accumulate=exact"}. A format, in which operands are read
                 without scales, or an FP8 recipe, or any keys of a precision about products, and autocast=off; fp32 is
                 outside autocast. Of several later ones win
     skip        names or patterns of modules whose layers, and those of all modules in them, are not cast with scales:
                 "head" and "lm_head" if it is not given, none if it is empty. Short for layers={NAME: "scaling=none"},
-                before the others
+                before the others. Without a recipe they are in FP32, outside autocast: {NAME: "fp32"}; master weights
+                and pure formats have one type for the whole model, which this does not change
     strict      True: a product that is not emulated is an error, not a line of coverage(). "ops": besides, sums,
                 activations, norms, softmax, embeddings and losses are computed by amp-train's ops, too, rounded once
                 from more bits than PyTorch has: an amp-train network written in PyTorch has its bits

@@ -78,6 +78,8 @@ class Measurement:
         finally:
             self._state.end()
         self._parameters = [p for p in model.parameters() if p.requires_grad]
+        if not self._parameters:
+            raise ValueError("compare: the model has no parameters, whose gradients could be compared")
         self._warnings = []
 
     def run(self):

@@ -29,11 +29,12 @@ class Coverage(Table):
     roundings   a Table of the ops that multiply no matrices and were PyTorch's in the model's first call: how many
                 elements of their results differ from those of amp-train's ops, which are rounded once from more bits,
                 and by how many units in the last place at most. Empty with strict="ops"
+    unused      accumulators that the precision names and that no product so far had operands for
     """
 
-    def __init__(self, rows, roundings):
+    def __init__(self, rows, roundings, unused=()):
         super().__init__(rows)
-        self.roundings = Table(roundings)
+        self.roundings, self.unused = Table(roundings), list(unused)
 
     @property
     def multiply_adds(self):
@@ -46,7 +47,10 @@ class Coverage(Table):
         return asked / self.multiply_adds if self.multiply_adds else 1.0
 
     def __str__(self):
-        lines = [f"{_percent(self.share)} of {self.multiply_adds:,} multiply-adds ran as asked."]
+        ran = f"{_percent(self.share)} of {self.multiply_adds:,} multiply-adds ran as asked."
+        lines = [ran if self else "No product of the model ran."]
+        if self and self.unused:
+            lines.append(f"No product had operands that {' or '.join(self.unused)} takes.")
         for title, asked in (("not as asked", False), ("as asked", True)):
             rows = [row for row in self if (row["how"] == AS_ASKED) == asked]
             width = max((len(row["module"] or "(model)") for row in rows), default=0)

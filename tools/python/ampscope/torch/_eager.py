@@ -12,16 +12,17 @@ _MOST_OPS = 4096  # of different shapes that are kept
 class Call:
     """A call of an op in a layer: what the autograd Function needs besides tensors."""
 
-    def __init__(self, emulation, op, layer, precision, part=None, *, weight=False, wide=False, settings=()):
+    def __init__(self, emulation, op, layer, precision, part=None, *, weight=False, result=None, settings=()):
+        """result: the type of the result if it is not that of the first operand."""
         self.emulation, self.op, self.layer, self.precision = emulation, op, layer, precision
-        self.weight, self.wide, self.settings = weight, wide, settings
+        self.weight, self.result, self.settings = weight, result, settings
         self.context = emulation.context(layer, part, op in PRODUCTS)
 
     def prepared(self, operands, needs):
         """The op for these operands, and what its products multiply in forward and in backward: both are kept."""
         described = tuple(None if t is None else (tuple(t.shape), FORMATS[t.dtype], self.weight and i == 1, need)
                           for i, (t, need) in enumerate(zip(operands, needs)))
-        result = "fp32" if self.wide else FORMATS[operands[0].dtype]
+        result = FORMATS[self.result or operands[0].dtype]
         key = (self.op, self.layer, id(self.precision), described, result, self.settings)
         ops = self.emulation.ops
         if key not in ops:
@@ -52,7 +53,7 @@ class _Op(torch.autograd.Function):
         ctx.needs = ctx.needs_input_grad[1:]
         laid = _laid(operands)
         op, multiplied, _ = call.prepared(laid, ctx.needs)
-        out = operands[0].new_empty(op.shape, dtype=torch.float32 if call.wide else operands[0].dtype)
+        out = operands[0].new_empty(op.shape, dtype=call.result or operands[0].dtype)
         op.forward(_addresses(laid), out.data_ptr(), call.context)
         call.emulation.count(call, multiplied, out, laid)
         return out

@@ -28,12 +28,14 @@ class Machine:
             raise NotImplementedError(f"emulate: the model is on {', '.join(sorted(where))}: what is emulated is "
                                       "computed on the processor; move it there by model.cpu()")
         asked = _ampscope.AskedPrecision(precision)
-        asked.set_layers(_policies([name for name, _ in named_modules(model)], skip, layers))
+        kept = "scaling=none" if asked.has_recipe or skip is None else "fp32"
+        asked.set_layers(_policies([name for name, _ in named_modules(model)], skip, layers, kept))
         if optimizer is None and asked.optimizer_keys:
             raise ValueError(f"emulate: {precision!r} has {', '.join(asked.optimizer_keys)}: name the optimizer that "
                              "steps so, optimizer=")
         self._optimizers = Optimizers(asked, [] if optimizer is None else optimizer, seed)
         self._emulation = Emulation(model, asked, seed, strict, threads, converts)
+        _check_optimizer(model, optimizer)
         self._closed = False
         with contextlib.ExitStack() as undo:
             self._install(model, undo)
@@ -112,18 +114,28 @@ def _check(model, precision, seed, skip, layers, strict, threads):
                          f"{threads!r}")
 
 
+def _check_optimizer(model, optimizer):
+    own = {id(p) for p in model.parameters()}
+    for one in optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]:
+        groups = getattr(one, "param_groups", [])
+        if groups and not any(id(p) in own for group in groups for p in group["params"]):
+            raise ValueError(f"emulate: optimizer: this {type(one).__name__} has no parameter of the model")
+
+
 def _are_texts(values):
     return isinstance(values, (list, tuple, set, frozenset)) and all(isinstance(text, str) for text in values)
 
 
-def _policies(modules, skip, layers):
+def _policies(modules, skip, layers, kept):
     """The table of policies of layers: (module or pattern, text) each. Raises ValueError for what names no module."""
     if skip is None:
         skipped = [name for name in modules if name.rpartition(".")[2] in _NOT_SCALED]
     else:
         skipped = [skip] if isinstance(skip, str) else list(skip)
+        if "" in skipped:
+            raise ValueError("emulate: skip: expected names of modules such as ['lm_head'], got an empty one")
     policies = []
-    for option, rows in (("skip", dict.fromkeys(skipped, "scaling=none")), ("layers", layers or {})):
+    for option, rows in (("skip", dict.fromkeys(skipped, kept)), ("layers", layers or {})):
         for written, text in rows.items():
             for pattern in _ampscope.expand_blocks(written, list(modules)):
                 if not any(_ampscope.names_module(pattern, name) for name in modules):

@@ -12,13 +12,14 @@ from . import _eager
 from ._coverage import AS_ASKED, Coverage, Roundings, multiply_adds_of, types_of
 from ._lint import user_line
 from ._parallel import named_modules
+from ._rules import EMPTY, unfit
 from ._scope import Calls, Scope, in_backward
 from ._weights import Weights, widened
 
 _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 _NO_RULE = "in a form that has no rule"
-_EMPTY = "without elements"
-_COMPOSITE = ("linear", "scaled_dot_product_attention", "lstm.input")  # made of products that come here themselves
+# Made of products that come here themselves.
+_COMPOSITE = ("linear", "scaled_dot_product_attention", "lstm.input", "lstm.data")
 
 
 class Emulation:
@@ -246,7 +247,8 @@ class Emulation:
 
     def take(self, rule, original, args, kwargs):
         """The result of an op: by its rule, if it is the model's."""
-        tensors = [t for t in args if isinstance(t, torch.Tensor)]
+        tensors = [t for t in args if isinstance(t, torch.Tensor)
+                   and not (rule.takes_sizes and not t.is_floating_point())]
         if not self.is_inside and all(self._owner_of(self._parameter_of(t)) is None for t in tensors):
             return original(*args, **kwargs)
         if self.only is not None and self.name != self._names[self.only]:
@@ -255,7 +257,7 @@ class Emulation:
             return self._take_elementwise(rule, original, args, kwargs)
         weight = args[rule.weight] if rule.weight is not None and rule.weight < len(args) else None
         alone = weight is not None and (rule.is_layer or self.is_parameter(weight)) and self.scales(weight)
-        why = _unfit([t for t in tensors if not (alone and t is weight)]) or (_unfit([weight]) if alone else None)
+        why = unfit([t for t in tensors if not (alone and t is weight)]) or (unfit([weight]) if alone else None)
         try:
             result = None if why else rule.compute(self, *args, **kwargs)
         except ValueError:
@@ -264,7 +266,7 @@ class Emulation:
             raise
         if result is not None:
             return result
-        passes = why != _EMPTY and (why is not None or rule.name not in _COMPOSITE)
+        passes = why != EMPTY and (why is not None or rule.name not in _COMPOSITE)
         if passes and self._strict:
             where = self.name or "the model"
             raise NotImplementedError(f"emulate: {where}: {rule.name} {why or _NO_RULE}: not emulated")
@@ -308,16 +310,20 @@ class Emulation:
     def layer(self, op, x, weight, bias, settings=(), part=None):
         """A layer that recipes scale; `part`: which of those in one module."""
         part = tuple(of for of in (self._name_in_layer(weight), part) if of is not None) or None
-        call = _eager.Call(self, op, self._layer_of(weight), self._precision, part, weight=True, settings=settings)
+        layer, result = self._layer_of(weight), x.dtype
+        if self.scales_layer(layer):
+            x, weight = self.weights.unrounded(x), self.weights.unrounded(weight)
+        call = _eager.Call(self, op, layer, self._precision, part, weight=True, result=result, settings=settings)
         return getattr(_eager, op)(call, x, weight, bias)
 
     def elementwise(self, op, *operands, numbers=None, settings=(), wide=False):
         """An op that multiplies no matrices; None for types that it does not take. numbers: an operand of integers."""
-        if _unfit([t for t in operands if t is not None]) or (numbers is not None and numbers.numel() == 0):
+        if unfit([t for t in operands if t is not None]) or (numbers is not None and numbers.numel() == 0):
             return None
         if numbers is not None:
             operands += (numbers.float(),)
-        call = _eager.Call(self, op, self.name, self._precision, settings=settings, wide=wide)
+        call = _eager.Call(self, op, self.name, self._precision, settings=settings,
+                           result=torch.float32 if wide else None)
         return _eager.elementwise(call, *operands)
 
     @property
@@ -328,7 +334,8 @@ class Emulation:
         """a b + bias, not scaled. wide: in FP32, whatever the operands are."""
         precision = self._in_backward(self.name) if self.is_backward_of_user else self._precision
         self._stepping = self._stepping or self.is_backward_of_user
-        call = _eager.Call(self, "matmul", self.name, precision, weight=weight, wide=wide)
+        call = _eager.Call(self, "matmul", self.name, precision, weight=weight,
+                           result=torch.float32 if wide else None)
         return _eager.product(call, a, b, bias)
 
     def context(self, layer, part, is_product):
@@ -375,21 +382,7 @@ class Emulation:
     def coverage(self):
         layers = list(dict.fromkeys(layer for layer, *_ in self._counts))  # in the order of their first calls
         rows = sorted(self._counts.items(), key=lambda row: layers.index(row[0][0]))
+        multiplied = {form for _, _, operands, how in self._counts if how == AS_ASKED for form in operands.split(" x ")}
         return Coverage(({"module": layer, "op": op, "operands": operands, "how": how, "calls": calls,
                           "multiply_adds": products} for (layer, op, operands, how), (calls, products) in rows),
-                        self._roundings.rows())
-
-
-def _unfit(tensors):
-    """Why an op on these tensors is not emulated; None: it is."""
-    tensors = [t for t in tensors if t.is_floating_point() or t.is_complex()] or tensors[:1]
-    for t in tensors:
-        if t.layout != torch.strided:
-            return f"of a {str(t.layout).removeprefix('torch.')} tensor"
-        if type(t) not in (torch.Tensor, torch.nn.Parameter):
-            return f"of a {type(t).__name__}"
-        if t.dtype not in _eager.FORMATS:
-            return f"of {str(t.dtype).removeprefix('torch.')}"
-        if t.numel() == 0:
-            return _EMPTY
-    return "of different types" if len({t.dtype for t in tensors}) > 1 else None
+                        self._roundings.rows(), self._precision.unused_accumulators(sorted(multiplied)))

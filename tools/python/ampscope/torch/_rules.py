@@ -5,15 +5,36 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 
+from ._eager import FORMATS
+
+EMPTY = "without elements"
+
 
 class Rule(NamedTuple):
     """An op; what computes it, or gives None for what it does not do; which argument may be the weight of a layer:
-    always, or if it is a parameter; and whether it multiplies no matrices."""
+    always, or if it is a parameter; whether it multiplies no matrices; and whether integers among its operands are
+    sizes."""
     name: str
     compute: Any
     weight: int | None = None
     is_layer: bool = False
     is_elementwise: bool = False
+    takes_sizes: bool = False
+
+
+def unfit(tensors):
+    """Why an op on these tensors is not emulated; None: it is."""
+    tensors = [t for i, t in enumerate(tensors) if i < 2 or t.is_floating_point() or t.is_complex()]  # a mask is none
+    for t in tensors:
+        if t.layout != torch.strided:
+            return f"of a {str(t.layout).removeprefix('torch.')} tensor"
+        if type(t) not in (torch.Tensor, torch.nn.Parameter):
+            return f"of a {type(t).__name__}"
+        if t.dtype not in FORMATS:
+            return f"of {str(t.dtype).removeprefix('torch.')}"
+        if t.numel() == 0:
+            return EMPTY
+    return "of different types" if len({t.dtype for t in tensors}) > 1 else None
 
 
 def _linear(emulation, x, weight, bias=None):
@@ -45,6 +66,8 @@ def _sum(c, beta, product, alpha, dtype):
     """beta c + alpha product, in FP32 and rounded once; c counts for nothing if beta is 0, NaN or not."""
     if alpha != 1:
         product = product * alpha
+    if c is not None and torch.broadcast_shapes(c.shape, product.shape) != product.shape:
+        raise ValueError(f"emulate: a sum of {tuple(c.shape)} with products of {tuple(product.shape)}")
     if beta != 0:
         product = product + (c.float() if beta == 1 else c.float() * beta)
     return product.to(dtype)
@@ -104,6 +127,8 @@ def _as_convolution(x, weight, stride, padding, dilation, output_padding, groups
         between = x.new_zeros(*x.shape[:axis + 1], step - 1, *x.shape[axis + 1:])
         x = torch.cat([x.unsqueeze(axis + 1), between], axis + 1).flatten(axis, axis + 1)
         x = x.narrow(axis, 0, x.shape[axis] - (step - 1))
+    if any(extra >= max(steps) for extra, *steps in zip(output_padding, stride, dilation)):
+        raise ValueError("emulate: output padding has to be smaller than stride or dilation")
     margins = []  # of the last axis first, as pad() has them
     for kernel, pad, dilate, extra in zip(weight.shape[2:], padding, dilation, output_padding):
         margin = dilate * (kernel - 1) - pad
@@ -167,7 +192,7 @@ def _no_rule(emulation, *args, **kwargs):
 def _into(compute):
     """The form of an op that writes its result to `out`."""
     def form(emulation, *args, out, **kwargs):
-        result = compute(emulation, *args, **kwargs)
+        result = compute(emulation, *args, **kwargs) if out.dtype == args[0].dtype else None  # an error of PyTorch's
         return None if result is None else out.resize_(result.shape).copy_(result)
     return form
 
@@ -181,11 +206,12 @@ _FORMS = (Rule("mm", _mm, 1), Rule("addmm", _addmm, 2), Rule("bmm", _bmm, 1), Ru
 
 RULES = (
     Rule("linear", _linear, 1, True), Rule("convolution", _convolution, 1, True),
-    Rule("scaled_dot_product_attention", _attention), Rule("_grouped_mm", _grouped_mm, 1), Rule("vdot", _dot),
+    Rule("scaled_dot_product_attention", _attention), Rule("vdot", _dot),
+    Rule("_grouped_mm", _grouped_mm, 1, takes_sizes=True),
     *_FORMS, *(Rule(r.name + ".out", _into(r.compute), r.weight) for r in _FORMS),
     *(Rule(r.name + "_", _in_place(r.compute), r.weight) for r in _FORMS if r.name.startswith(("add", "badd"))),
     Rule("lstm.input", _without_onednn(torch.ops.aten.lstm.input)),
-    Rule("lstm.data", _without_onednn(torch.ops.aten.lstm.data)),
+    Rule("lstm.data", _without_onednn(torch.ops.aten.lstm.data), takes_sizes=True),
     *(Rule(name, _no_rule) for name in ("_trilinear", "conv_tbc", "_addmm_activation", "_scaled_mm",
                                         "_native_multi_head_attention", "_transformer_encoder_layer_fwd")),
 )
@@ -197,9 +223,10 @@ RULES = (
 def _prepared(layer):
     def prepare(emulation, x, weight, bias=None, *settings):
         is_layer = weight.dim() > 1 and (bias is None or bias.dim() == 1)
-        if x.numel() == 0 or not is_layer or not emulation.scales(weight):
+        cast = emulation.autocast(x)
+        if unfit([cast]) or unfit([weight]) or not is_layer or not emulation.scales(weight):
             return None
-        return layer, (emulation.autocast(x), weight, emulation.autocast(bias), *settings)
+        return layer, (cast, weight, emulation.autocast(bias), *settings)
     return prepare
 
 

@@ -107,8 +107,29 @@ class Weights:
 
     def narrowed(self, inputs):
         """Arguments of the model in the type in which it computes."""
-        return tree_map(lambda t: t.to(self._used) if isinstance(t, torch.Tensor) and t.dtype == torch.float32 else t,
-                        inputs) if self.narrows else inputs
+        def narrow(t):
+            if not isinstance(t, torch.Tensor) or t.dtype != torch.float32:
+                return t
+            cast = t.to(self._used)
+            if not t.requires_grad:
+                cast._ampscope_unrounded = t
+            return cast
+        return tree_map(narrow, inputs) if self.narrows else inputs
+
+    def unrounded(self, tensor):
+        """The FP32 numbers that a tensor, or what it is a view of, was cast from, which casts with scales read; the
+        tensor itself if there are none."""
+        cast = tensor if tensor._base is None else tensor._base
+        was = self.source(cast)
+        was = getattr(cast, "_ampscope_unrounded", None) if was is None else was
+        if was is None or was is cast or (not cast.is_inference() and cast._version):
+            return tensor
+        if tensor is cast:
+            return was
+        if was.stride() != cast.stride():  # so that views of both are alike
+            was = torch.empty_like(cast, dtype=was.dtype).copy_(was)
+        offset = was.storage_offset() + tensor.storage_offset() - cast.storage_offset()
+        return was.as_strided(tensor.shape, tensor.stride(), offset)
 
 
 def widened(result):
