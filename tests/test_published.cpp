@@ -3,6 +3,7 @@
 #include "tool.h"
 
 #include <ampscope/sim/backend/cpu/cpu.h>
+#include <ampscope/sim/io/write.h>
 #include <ampscope/sim/train/data/tokens.h>
 #include <ampscope/sim/train/published.h>
 #include <ampscope/sim/train/serving.h>
@@ -42,7 +43,7 @@ std::vector<float> logits_of(PublishedNetwork network, const std::vector<std::ve
         std::copy_n(values.begin(), cpu[p.weight].size(), cpu[p.weight].begin());
         values.clear();
     }
-    for (const auto& [name, values] : network.parameters) CHECK_MESSAGE(values.empty(), name); // all are used
+    for (const auto& left : network.parameters) CHECK_MESSAGE(left.second.empty(), left.first); // all are used
     float* to = cpu[n.inputs].data();
     for (const auto& row : tokens)
         for (const int token : row) *to++ = static_cast<float>(token);
@@ -69,7 +70,9 @@ TEST_CASE("logits of networks that transformers saved are its own, to 2e-6 of th
     const auto golden = published_logits();
     const auto tokens = golden["tokens"].get<std::vector<std::vector<int>>>();
     REQUIRE(golden["logits"].size() == 3);
-    for (const auto& [name, want] : golden["logits"].items()) {
+    for (const auto& item : golden["logits"].items()) {
+        const std::string name = item.key();
+        const nlohmann::json& want = item.value();
         CAPTURE(name);
         const PublishedNetwork network = read_published(published_folder / name);
         CHECK(furthest(logits_of(network, tokens), want) < 2e-6);
