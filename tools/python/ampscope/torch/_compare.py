@@ -70,6 +70,9 @@ class Measurement:
         self._model, self._batch, self._loss_fn, self._options = model, batch, loss_fn, options
         self._precisions = _checked(precisions)
         _check(model, loss_fn)
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        if not self._parameters:
+            raise ValueError("compare: the model has no parameters, whose gradients could be compared")
         self._state = State(model)
         try:
             for precision in self._precisions:
@@ -77,9 +80,6 @@ class Measurement:
                     pass
         finally:
             self._state.end()
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
-        if not self._parameters:
-            raise ValueError("compare: the model has no parameters, whose gradients could be compared")
         self._warnings = []
 
     def run(self):
