@@ -125,6 +125,10 @@ def test_dot():
     (lambda: ampscope.block("e2m1", upper="fp32"), ValueError, "unknown upper 'fp32'; known: tensor, line, none"),
     (lambda: ampscope.block("e2m1", shape=(2, 16), upper="line"), ValueError, "need blocks of one line"),
     (lambda: ampscope.block("e2m1", shape=(1, -1)), ValueError, "expected a whole number from 0"),
+    (lambda: ampscope.block("e2m1", shape=16), ValueError, r"shape: expected a block such as \(1, 16\), got 16"),
+    (lambda: ampscope.block_quantize([1.0], "mxfp8", seed=-3), ValueError, "seed: expected a whole number from 0"),
+    (lambda: ampscope.scaled_mm([[1]], [[1]], hardware="blackwell"), ValueError, "hardware: expected hopper or ada"),
+    (lambda: ampscope.scaled_mm([[1]], [[1]], split="4"), ValueError, "split: expected the end of an accumulator's"),
     (lambda: ampscope.block_dequantize([1.0], [1.0, 2.0], "mxfp8"), ValueError, "scales: expected one for each block"),
 ])
 def test_what_is_wrong_is_said_in_one_line(call, error, said):

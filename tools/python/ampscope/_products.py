@@ -92,6 +92,10 @@ def scaled_mm(a: Any, b: Any, scale_a: float = 1.0, scale_b: float = 1.0, *, a_f
     "split4cyclic", "split4pairs"). A bias is not offered, since no source says where it is rounded."""
     a_format = as_format(a_format)
     b_format = a_format if b_format is None else as_format(b_format)
+    if hardware not in ("hopper", "ada"):
+        raise ValueError(f"hardware: expected hopper or ada, got {hardware!r}")
+    if split and not split.startswith("split"):
+        raise ValueError(f"split: expected the end of an accumulator's name, such as 'split4', got {split!r}")
     accumulator, epilogue = _ampscope.library_call(f"torch-scaled-mm-{hardware}", a_format, b_format,
                                                    bool(use_fast_accum), split)
     alpha = np.float32(scale_a) * np.float32(scale_b)
@@ -137,6 +141,8 @@ def block(element: FormatLike, *, shape: tuple[int, int] = (1, 32), rule: str = 
     block("e2m1", scale="e4m3", shape=(1, 16), upper="tensor", scale_rounding="nearest_even") is like NVFP4, and
     block("e4m3") like MXFP8 with scales rounded up, but for where their libraries round.
     Raises ValueError for unknown names, and for what does not go together."""
+    if not isinstance(shape, (tuple, list)) or len(shape) != 2:
+        raise ValueError(f"shape: expected a block such as (1, 16), got {shape!r}")
     across, along = shape
     options = {"format": as_format(element).name, "rule": rule,
                "block": f"{integer('shape', across)}x{integer('shape', along)}",
@@ -164,6 +170,8 @@ def block_quantize(x: Any, scaling: str, *, axis: int = -1, seed: int = 0) -> Bl
     passes unchanged through both block_quantize() and block_dequantize(); scales count as constants, and 0, that of a
     block of zeros, as 1. Raises ValueError for unknown names, and for recipes whose scales do not follow from the
     tensor alone."""
+    if not 0 <= integer("seed", seed) < 1 << 64:
+        raise ValueError(f"seed: expected a whole number from 0 to 2^64 - 1, got {seed}")
     values = as_singles(x)
     matrix, shape = _matrix(values, integer("axis", axis))
     codes, scales, zeros = _ampscope.block_quantize(_name(scaling), matrix, integer("seed", seed))
