@@ -136,6 +136,7 @@ TEST_CASE("networks that ours cannot represent, and broken ones") {
     refused("llama", "num_attention_heads", 0, "sizes of at least 1");
     refused("llama", "vocab_size", 20, "which the sizes in config.json contradict");
     refused("llama", "num_hidden_layers", 3, "model.layers.2.input_layernorm.weight: missing");
+    refused("llama", "num_hidden_layers", 16'000'000, "expected at most 4096 layers");
     refused("llama", "hidden_size", "many", "is no network that can be read");
     refused("gpt2", "n_inner", 50, "n_inner: 50 is not supported, only 96");
     refused("gpt2", "tie_word_embeddings", false, "tie_word_embeddings");

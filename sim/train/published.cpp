@@ -174,6 +174,7 @@ PublishedNetwork configured(const fs::path& file) {
         for (const std::int64_t n :
              {m.width, m.depth, m.heads, m.groups(), m.hidden_units(), network.vocabulary, network.context})
             if (n < 1 || n > 1 << 24) throw std::invalid_argument("expected sizes of 1 ... 2^24");
+        if (m.depth > 4096) throw std::invalid_argument("expected at most 4096 layers");
         if (m.width % m.heads != 0 || m.heads % m.groups() != 0)
             throw std::invalid_argument("expected heads that divide the width, and heads of keys that divide theirs");
         return network;
