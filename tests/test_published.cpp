@@ -197,7 +197,7 @@ TEST_CASE("a trained network written for transformers") {
                       there = train("--evaluate " + out + " --modulus 7 --weights-as e4m3 --json -");
         REQUIRE_MESSAGE(there.code == 0, there.err);
         const auto a = nlohmann::json::parse(here.out)["served"], b = nlohmann::json::parse(there.out)["served"];
-        for (int i = 0; i < 2; ++i) CHECK(a[i]["accuracy"] == b[i]["accuracy"]);
+        for (std::size_t i = 0; i < 2; ++i) CHECK(a[i]["accuracy"] == b[i]["accuracy"]);
         std::filesystem::remove_all(runs);
     }
 }
