@@ -233,7 +233,7 @@ void decode_array(const FormatSpec& format, const Code* in, float* out, std::siz
     }
     const DecodingConstants k = recent_constants(format, nan);
     const bool is_ieee = format.nonfinite == NonFinite::ieee && format.is_signed;
-    const std::optional<HalfConstants> half =
+    [[maybe_unused]] const std::optional<HalfConstants> half =
         execution.set == InstructionSet::avx512 && !is_wide(format) ? half_constants(format, k) : std::nullopt;
     const auto run = [&]<Decoding decoding>(std::integral_constant<Decoding, decoding>) {
         for_each_block(out, n, n, execution.streams, [&](std::size_t begin, std::size_t count, bool streams) {

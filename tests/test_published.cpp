@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <limits>
 
 using namespace amp;
 using namespace amp::test;
@@ -133,7 +134,12 @@ TEST_CASE("networks that ours cannot represent, and broken ones") {
     refused("llama", "rope_parameters", {{"rope_type", "llama3"}}, "rope_type");
     refused("llama", "model_type", "mamba", "only llama and gpt2");
     refused("llama", "num_key_value_heads", 4, "heads that divide");
-    refused("llama", "num_attention_heads", 0, "sizes of at least 1");
+    refused("llama", "num_attention_heads", 0, "sizes of 1");
+    refused("llama", "intermediate_size", 0, "sizes of 1");
+    refused("llama", "hidden_size", std::int64_t{1} << 62, "sizes of 1");
+    refused("gpt2", "n_embd", std::numeric_limits<std::int64_t>::max(), "sizes of 1");
+    refused("llama", "rope_parameters", {{"type", "linear"}}, "type");
+    refused("llama", "rms_norm_eps", 0, "positive eps");
     refused("llama", "vocab_size", 20, "which the sizes in config.json contradict");
     refused("llama", "num_hidden_layers", 3, "model.layers.2.input_layernorm.weight: missing");
     refused("llama", "num_hidden_layers", 16'000'000, "expected at most 4096 layers");

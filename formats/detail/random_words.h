@@ -50,7 +50,7 @@ struct PhiloxKernel {
 };
 
 #if defined(__x86_64__)
-/// The same for eight groups in a register and two registers at a time. From plain loops g++ 12 makes the slow 64-bit
+/// The same for eight groups in a register and four registers at a time. From plain loops g++ 12 makes the slow 64-bit
 /// multiplication. Words are kept in the low halves of 64-bit lanes, the only part that mul_epu32 reads.
 [[gnu::target(AMPSCOPE_TARGET_AVX512)]] inline void philox_avx512(const RandomKey& key, std::uint64_t first,
                                                                   std::size_t groups, std::uint32_t* raw) {

@@ -120,6 +120,11 @@ op::ActivationKind activation_of(const Json& config, const char* key, const char
     return row->kind;
 }
 
+void check_sizes(std::initializer_list<std::int64_t> sizes) {
+    for (const std::int64_t n : sizes)
+        if (n < 1 || n > 1 << 24) throw std::invalid_argument("expected sizes of 1 ... 2^24");
+}
+
 PublishedNetwork llama_of(const Json& c) {
     ModelOptions m = model("llama").defaults;
     m.width = c.at("hidden_size");
@@ -127,17 +132,17 @@ PublishedNetwork llama_of(const Json& c) {
     m.heads = c.at("num_attention_heads");
     m.kv_heads = value_of(c, "num_key_value_heads", m.heads);
     m.hidden = c.at("intermediate_size");
+    check_sizes({m.width, m.depth, m.heads, m.kv_heads, m.hidden});
     m.tied = value_of(c, "tie_word_embeddings", false);
     m.norm_eps = value_of(c, "rms_norm_eps", 1e-6);
     m.activation = activation_of(c, "hidden_act", "silu");
     const Json rope = value_of<Json>(c, "rope_parameters", Json::object());
     m.rope_theta = value_of(rope, "rope_theta", value_of(c, "rope_theta", 10000.0));
-    expect<std::string>(rope, "rope_type", "default");
+    expect<std::string>(rope, rope.contains("rope_type") ? "rope_type" : "type", "default");
     if (!value_of<Json>(c, "rope_scaling", Json()).is_null())
         throw std::invalid_argument("rope_scaling: scaled rotary positions are not supported");
     expect(c, "attention_bias", false);
     expect(c, "mlp_bias", false);
-    if (m.heads < 1 || m.width < 1 || m.depth < 1) throw std::invalid_argument("expected sizes of at least 1");
     expect(c, "head_dim", m.width / m.heads);
     return {.model = m,
             .vocabulary = c.at("vocab_size"),
@@ -149,6 +154,7 @@ PublishedNetwork gpt2_of(const Json& c) {
     m.width = c.at("n_embd");
     m.depth = c.at("n_layer");
     m.heads = c.at("n_head");
+    check_sizes({m.width, m.depth, m.heads});
     m.tied = true;
     m.norm_eps = value_of(c, "layer_norm_epsilon", 1e-5);
     m.activation = activation_of(c, "activation_function", "gelu_new");
@@ -171,9 +177,8 @@ PublishedNetwork configured(const fs::path& file) {
             throw std::invalid_argument(fmt::format("model_type: '{}' is not supported, only llama and gpt2", type));
         PublishedNetwork network = type == "llama" ? llama_of(config) : gpt2_of(config);
         const ModelOptions& m = network.model;
-        for (const std::int64_t n :
-             {m.width, m.depth, m.heads, m.groups(), m.hidden_units(), network.vocabulary, network.context})
-            if (n < 1 || n > 1 << 24) throw std::invalid_argument("expected sizes of 1 ... 2^24");
+        check_sizes({network.vocabulary, network.context});
+        if (!(m.norm_eps > 0)) throw std::invalid_argument("expected a positive eps of the norms");
         if (m.depth > 4096) throw std::invalid_argument("expected at most 4096 layers");
         if (m.width % m.heads != 0 || m.heads % m.groups() != 0)
             throw std::invalid_argument("expected heads that divide the width, and heads of keys that divide theirs");
@@ -251,7 +256,12 @@ PublishedNetwork read_published(const fs::path& path) {
         const Shape shape = shape_of(network, place.ours);
         const auto count = static_cast<std::size_t>(element_count(shape));
         if (entry == file->tensors().end()) throw FileError(file->path(), place.theirs + ": missing");
-        if (entry->count != count * std::max<std::size_t>(place.parts, 1))
+        std::vector<std::uint64_t> expected(shape.begin(), shape.end());
+        if (place.parts > 0) {
+            std::ranges::reverse(expected);
+            expected.back() *= place.parts;
+        }
+        if (!std::ranges::equal(entry->shape, expected))
             throw FileError(file->path(), fmt::format("{}: has shape ({}), which the sizes in config.json contradict",
                                                       place.theirs, fmt::join(entry->shape, ", ")));
         Floats& values = known[place.theirs];

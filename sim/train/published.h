@@ -2,7 +2,7 @@
 //
 // What our networks lack is refused by its name in config.json (scaled rotary positions, biases of a llama, heads of
 // another width, an MLP of a gpt2 that is not four times as wide). The bias of gpt2's keys is read over, since softmax
-// cancels it; it is written as zeros.
+// cancels it where keys are not rounded (in a narrow cache of keys it would count); it is written as zeros.
 #pragma once
 
 #include <ampscope/sim/io/tensor_file.h>

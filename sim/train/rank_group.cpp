@@ -141,12 +141,12 @@ void RankGroup::share_buffers(Backend& backend, const TrainingProgram& training)
 }
 
 void RankGroup::end_replica(Backend& backend, const TrainingProgram& training) {
-    share_buffers(backend, training);
-    if (!in_turn_) return;
+    if (!in_turn_) return share_buffers(backend, training);
     const std::vector<float> state = scales_of(backend, training);
     const std::span<const std::byte> bytes = bytes_of(std::span(state));
     if (replica() + 1 < replicas()) ranks_.send(rank_of(replica() + 1), bytes);
     set_scales(backend, training, from_first(bytes)); // of the last replica, from which all go on
+    share_buffers(backend, training);                 // not before: the next replica waits for the scales first
 }
 
 void RankGroup::gather_contributions(Backend& backend, const TrainingProgram& training) const {

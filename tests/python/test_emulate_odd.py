@@ -312,3 +312,21 @@ def test_a_coverage_of_nothing_says_so():
 def test_options_that_mean_nothing_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         emulate(residual(), "fp8-current", **options)
+
+
+def test_inputs_changed_in_place_are_cast_as_they_are():
+    class Doubling(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(32, 16)
+
+        def forward(self, x):
+            x.data.mul_(2)
+            return self.linear(x)
+
+    torch.manual_seed(0)
+    model, x = Doubling(), torch.randn(8, 32).bfloat16().float()
+    with torch.no_grad(), emulate(model, "master-bf16,scaling=te-current"):
+        changed = model(x.clone())
+    with torch.no_grad(), emulate(model.linear, "master-bf16,scaling=te-current"):
+        assert torch.equal(changed, model.linear(2 * x))

@@ -12,9 +12,9 @@ namespace amp::op {
 /// do. Elsewhere they are the running statistics'.
 ///
 /// In training, too, running = (1 - momentum) * running + momentum * statistic, in double, rounded once; the running
-/// variance takes variance * n / (n - 1), computed in double from x and `mean`. Only the first replica updates them,
-/// in each of its micro-batches, as torch's DDP copies the buffers of rank 0 to all; a step that is skipped does not
-/// take it back.
+/// variance takes the sum of squares from the mean, both in double, divided by n - 1. Only the first replica updates
+/// them, in each of its micro-batches, as torch's DDP copies the buffers of rank 0 to all; a step that is skipped does
+/// not take it back.
 struct BatchNorm {
     static constexpr std::string_view name = "batch_norm";
     static constexpr std::string_view accumulation = "double, 16 lanes";

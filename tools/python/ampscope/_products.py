@@ -189,14 +189,15 @@ def block_quantize(x: Any, scaling: str, *, axis: int = -1, seed: int = 0) -> Bl
 
 
 def block_matmul(a: Blocks, b: Blocks, accumulator: str = "fp32", *, a_format: FormatLike,
-                 b_format: FormatLike | None = None, scale_format: FormatLike, threads: int = 0) -> Any:
+                 b_format: FormatLike | None = None, scale_format: FormatLike, block: int, threads: int = 0) -> Any:
     """The product of two matrices in blocks along the axis that it sums over, as block_quantize(a, ..., axis=1) and
     block_quantize(b, ..., axis=0) make them. An accumulator that takes scales within its sums, as Blackwell's
     "blackwell-fp8" and "blackwell-mxf4nvf4" do, does so; any other adds up each block, and an FP32 total takes
     these sums times both scales by fused multiply-adds. The result is FP32, every NaN canonical, and has no gradient.
 
     a, b                values of a_format and b_format (the same unless given), m x k and k x n; scales that are values
-                        of scale_format ("e8m0", "e4m3", "fp32"), m x K and K x n for K blocks of k / K numbers each
+                        of scale_format ("e8m0", "e4m3", "fp32"), m x K and K x n
+    block               how many numbers share a scale: 32 in MX, 16 in NVFP4; the last of the K blocks may be shorter
     NVFP4's second scale is none of these: multiply it onto the result. Raises ValueError for other values and shapes,
     and for formats that the accumulator does not multiply."""
     x, y, a_format, b_format = _operands(a.values, b.values, accumulator, a_format, b_format)
@@ -204,11 +205,12 @@ def block_matmul(a: Blocks, b: Blocks, accumulator: str = "fp32", *, a_format: F
     u, v = (as_values(z.scales, scale_format, f"scales of {name}") for z, name in ((a, "a"), (b, "b")))
     if any(z.ndim != 2 for z in (x, y, u, v)) or x.shape[1] != y.shape[0]:
         raise ValueError(f"block_matmul: expected matrices that match, got {x.shape} and {y.shape}")
-    k, blocks = x.shape[1], u.shape[1]
-    if u.shape[0] != x.shape[0] or v.shape != (blocks, y.shape[1]) or blocks == 0 or k % blocks != 0:
-        raise ValueError(f"block_matmul: scales of {u.shape} and {v.shape} do not divide {x.shape} times {y.shape}")
+    blocks = -(-x.shape[1] // block) if integer("block", block) > 0 else 0
+    if block < 1 or u.shape != (x.shape[0], blocks) or v.shape != (blocks, y.shape[1]):
+        raise ValueError(f"block_matmul: scales of {u.shape} and {v.shape} are not those of blocks of {block} in "
+                         f"{x.shape} times {y.shape}")
     product = _ampscope.block_matmul(*(np.ascontiguousarray(z) for z in (x, y, u, v.T)), a_format, b_format,
-                                     scale_format, k // blocks, accumulator, integer("threads", threads))
+                                     scale_format, block, accumulator, integer("threads", threads))
     return like(product, a.values, b.values)
 
 

@@ -9,7 +9,6 @@
 
 #include <bit>
 #include <cstdint>
-#include <vector>
 
 namespace amp::cpu {
 
