@@ -88,7 +88,8 @@ inline void prove_op(Of<op::Transpose>, Tally& tally) {
 }
 
 /// Kernels that overlap, that leave gaps, and that reach or lie beyond the border; rectangles, with other strides,
-/// paddings and dilations along the two axes, where dilation and stride have a common factor and where they have none.
+/// paddings and dilations along the two axes, where dilation and stride have a common factor and where they have none;
+/// groups of several channels, and of one.
 inline constexpr op::ConvGeometry geometries[] = {
     {2, 5, 6, 3, {.kernel = 3, .padding = 1}, {.kernel = 3, .padding = 1}},
     {2, 5, 6, 2, {.kernel = 2, .stride = 2}, {.kernel = 2, .stride = 2}},
@@ -97,30 +98,34 @@ inline constexpr op::ConvGeometry geometries[] = {
     {2, 5, 6, 3, {.kernel = 1}, {.kernel = 4, .stride = 2, .padding = 1}},
     {2, 6, 5, 2, {.kernel = 3, .stride = 2, .padding = 1}, {.kernel = 2, .stride = 3, .padding = 3}},
     {2, 7, 6, 2, {.kernel = 3, .padding = 2, .dilation = 2}, {.kernel = 2, .padding = 1, .dilation = 3}},
-    {1, 9, 8, 3, {.kernel = 3, .stride = 2, .dilation = 3}, {.kernel = 3, .stride = 2, .padding = 4, .dilation = 4}}};
+    {1, 9, 8, 3, {.kernel = 3, .stride = 2, .dilation = 3}, {.kernel = 3, .stride = 2, .padding = 4, .dilation = 4}},
+    {2, 5, 6, 4, {.kernel = 3, .padding = 1}, {.kernel = 2, .stride = 2, .padding = 1}, 2},
+    {2, 6, 5, 3, {.kernel = 3, .stride = 2, .padding = 1}, {.kernel = 3, .padding = 2, .dilation = 2}, 3}};
 
 /// Calls visit(element of the patches, element of the image, or -1 beyond the border) in the order of the patches.
 template <class Visit>
 void for_each_in_patches(const op::ConvGeometry& g, const Visit& visit) {
     const op::ConvAxis &v = g.vertical, &h = g.horizontal;
     const Index down = (v.kernel - 1) * v.dilation, across = (h.kernel - 1) * h.dilation;
+    const Index channels = g.channels / g.groups;
     Index element = 0;
-    for (Index n = 0; n < g.batch; ++n)
-        for (Index top = -v.padding; top + down < g.height + v.padding; top += v.stride)
-            for (Index left = -h.padding; left + across < g.width + h.padding; left += h.stride)
-                for (Index y = top; y <= top + down; y += v.dilation)
-                    for (Index x = left; x <= left + across; x += h.dilation)
-                        for (Index c = 0; c < g.channels; ++c) {
-                            const bool inside = y >= 0 && y < g.height && x >= 0 && x < g.width;
-                            visit(element++, inside ? ((n * g.height + y) * g.width + x) * g.channels + c : -1);
-                        }
+    for (Index group = 0; group < g.groups; ++group)
+        for (Index n = 0; n < g.batch; ++n)
+            for (Index top = -v.padding; top + down < g.height + v.padding; top += v.stride)
+                for (Index left = -h.padding; left + across < g.width + h.padding; left += h.stride)
+                    for (Index y = top; y <= top + down; y += v.dilation)
+                        for (Index x = left; x <= left + across; x += h.dilation)
+                            for (Index c = group * channels; c < (group + 1) * channels; ++c) {
+                                const bool inside = y >= 0 && y < g.height && x >= 0 && x < g.width;
+                                visit(element++, inside ? ((n * g.height + y) * g.width + x) * g.channels + c : -1);
+                            }
 }
 
 inline void prove_op(Of<op::Im2Col>, Tally& tally) {
     for (const op::ConvGeometry& g : geometries) {
         Bench b;
         const TensorId in = b.tensor({g.batch, g.height, g.width, g.channels}, "fp16"),
-                       out = b.tensor({g.patches(), g.patch_size()}, "fp16");
+                       out = b.tensor({g.groups * g.patches(), g.patch_size()}, "fp16");
         b.run(op::Im2Col{in, out, g}, {in});
         const Reals x = b.values(in);
         Reals want;
@@ -135,7 +140,7 @@ inline void prove_op(Of<op::Col2Im>, Tally& tally) {
     for (const char* result : proved_formats)
         for (const op::ConvGeometry& g : geometries) {
             Bench b;
-            const TensorId in = b.tensor({g.patches(), g.patch_size()}, "fp32"),
+            const TensorId in = b.tensor({g.groups * g.patches(), g.patch_size()}, "fp32"),
                            out = b.tensor({g.batch, g.height, g.width, g.channels}, result);
             b.run(op::Col2Im{in, out, g}, {in});
             const Reals x = b.values(in);

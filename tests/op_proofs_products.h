@@ -10,16 +10,19 @@ namespace amp::test {
 inline float single(const Real& x) { return rounded("fp32", x); }
 
 /// The sum starts at +0, and each product is added to it with one rounding to the accumulator's format. Then the bias
-/// is added in FP32, and the total rounded to the accumulator's format and to the result's.
-inline void prove_chain(Tally& tally, const char* accumulate, const char* operand, const char* result) {
-    constexpr std::int64_t m = 7, n = 13, k = 33;
+/// is added in FP32, and the total rounded to the accumulator's format and to the result's. Two matrices, with one row
+/// of biases for both, or one for each.
+inline void prove_chain(Tally& tally, const char* accumulate, const char* operand, const char* result, Index n,
+                        Index biases) {
+    constexpr std::int64_t batch = 2, m = 7, k = 33;
     Bench b;
-    const TensorId x = b.tensor({m, k}, operand), w = b.tensor({n, k}, operand), bias = b.tensor({n}, "fp16"),
-                   out = b.tensor({m, n}, result);
+    const TensorId x = b.tensor({batch, m, k}, operand), w = b.tensor({batch, n, k}, operand),
+                   bias = b.tensor({biases * n}, "fp16"), out = b.tensor({batch, m, n}, result);
     b.run(op::Matmul{.a = x,
                      .b = w,
                      .bias = bias,
                      .out = out,
+                     .batch = batch,
                      .m = m,
                      .n = n,
                      .k = k,
@@ -28,12 +31,15 @@ inline void prove_chain(Tally& tally, const char* accumulate, const char* operan
           {x, w, bias});
     const Reals a = b.values(x), c = b.values(w), d = b.values(bias);
     Reals want;
-    for (Index i = 0; i < m; ++i)
+    for (Index i = 0; i < batch * m; ++i)
         for (Index j = 0; j < n; ++j) {
+            const Index matrix = i / m;
             float sum = 0;
             for (Index l = 0; l < k; ++l)
-                sum = rounded(accumulate, reference::at(a, i * k + l) * reference::at(c, j * k + l) + sum);
-            want.emplace_back(rounded(accumulate, Real(single(Real(sum) + reference::at(d, j)))));
+                sum =
+                    rounded(accumulate, reference::at(a, i * k + l) * reference::at(c, (matrix * n + j) * k + l) + sum);
+            const Real bias_of = reference::at(d, biases == 1 ? j : matrix * n + j);
+            want.emplace_back(rounded(accumulate, Real(single(Real(sum) + bias_of))));
         }
     b.expect(tally, out, want, "matmul");
 }
@@ -68,24 +74,26 @@ inline void prove_operand_mode(Tally& tally, Rounding rounding) {
 inline void prove_op(Of<op::Matmul>, Tally& tally) {
     for (const char* accumulate : {"fp32", "fp16", "bf16", "e5m2", "e6m9"})
         for (const char* operand : {"fp32", "fp16", "e4m3"})
-            for (const char* result : {"fp32", "fp16", "bf16"}) prove_chain(tally, accumulate, operand, result);
+            for (const char* result : {"fp32", "fp16", "bf16"})
+                for (const Index biases : {1, 2})
+                    for (const Index n : {1, 13}) prove_chain(tally, accumulate, operand, result, n, biases);
     for (const Rounding rounding : {Rounding::nearest_away, Rounding::toward_zero}) prove_operand_mode(tally, rounding);
 }
 
 inline void prove_op(Of<op::Reduce>, Tally& tally) {
-    constexpr Index rows = 61, columns = 20;
+    constexpr Index batch = 3, rows = 61, columns = 20;
     for (const char* result : proved_formats)
         for (const char* accumulate : {"fp32", "fp16", "bf16"})
             for (const op::ReduceKind kind : {op::ReduceKind::sum, op::ReduceKind::mean}) {
                 Bench b;
-                const TensorId x = b.tensor({rows, columns}, "fp16"), out = b.tensor({columns}, result);
-                b.run(op::Reduce{kind, x, out, format(accumulate)}, {x});
+                const TensorId x = b.tensor({batch, rows, columns}, "fp16"), out = b.tensor({batch, columns}, result);
+                b.run(op::Reduce{kind, x, out, batch, format(accumulate)}, {x});
                 const Reals values = b.values(x);
                 Reals want;
-                for (Index j = 0; j < columns; ++j) {
+                for (Index j = 0; j < batch * columns; ++j) {
                     float sum = 0;
-                    for (Index i = 0; i < rows; ++i)
-                        sum = rounded(accumulate, Real(sum) + reference::at(values, columns * i + j));
+                    for (Index i = j / columns * rows; i < (j / columns + 1) * rows; ++i)
+                        sum = rounded(accumulate, Real(sum) + reference::at(values, columns * i + j % columns));
                     want.push_back(kind == op::ReduceKind::mean ? Real(Real(sum) / rows) : Real(sum));
                 }
                 b.expect(tally, out, want, "reduce");

@@ -161,10 +161,11 @@ inline Reals batch_norm(const Reals& x, const Reals& weight, const Reals& bias, 
     return out;
 }
 
-/// Images N x H x W x C, filters OUT x KERNEL_H x KERNEL_W x C: the seven loops of textbooks.
+/// Images N x H x W x C, filters OUT x KERNEL_H x KERNEL_W x C / GROUPS: the seven loops of textbooks.
 inline Reals conv2d(const Reals& x, const Reals& w, const Reals& bias, Index batch, Index height, Index width,
-                    Index channels, const amp::op::ConvAxis& v, const amp::op::ConvAxis& h) {
+                    Index channels, const amp::op::ConvAxis& v, const amp::op::ConvAxis& h, Index groups = 1) {
     const auto outs = static_cast<Index>(bias.size());
+    const Index own = channels / groups; // channels that a filter reads
     const Index down = v.dilation * (v.kernel - 1), across = h.dilation * (h.kernel - 1);
     Reals out;
     for (Index n = 0; n < batch; ++n)
@@ -174,11 +175,12 @@ inline Reals conv2d(const Reals& x, const Reals& w, const Reals& bias, Index bat
                     Real sum = at(bias, o);
                     for (Index i = 0; i < v.kernel; ++i)
                         for (Index j = 0; j < h.kernel; ++j)
-                            for (Index c = 0; c < channels; ++c) {
+                            for (Index c = 0; c < own; ++c) {
                                 const Index y = top + i * v.dilation, z = left + j * h.dilation;
+                                const Index channel = o / (outs / groups) * own + c;
                                 if (y >= 0 && y < height && z >= 0 && z < width)
-                                    sum += at(x, ((n * height + y) * width + z) * channels + c) *
-                                           at(w, ((o * v.kernel + i) * h.kernel + j) * channels + c);
+                                    sum += at(x, ((n * height + y) * width + z) * channels + channel) *
+                                           at(w, ((o * v.kernel + i) * h.kernel + j) * own + c);
                             }
                     out.push_back(sum);
                 }

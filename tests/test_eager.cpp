@@ -3,9 +3,11 @@
 #include <ampscope/formats/batch.h>
 #include <ampscope/sim/backend/cpu/cpu.h>
 #include <ampscope/sim/eager/eager_op.h>
+#include <ampscope/sim/eager/schedule.h>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <random>
@@ -227,6 +229,63 @@ TEST_CASE("stochastic casts of eager ops depend on layer, step and call, and on 
     CHECK_FALSE(same_bits(first, run("down", 0, 0, 1)));
     CHECK_FALSE(same_bits(first, run("up", 1, 0, 1)));
     CHECK_FALSE(same_bits(first, run("up", 0, 1, 1)));
+}
+
+TEST_CASE("the patches of a convolution and their gradients are not held at the same time") {
+    const std::vector<EagerOperand> operands = {{.shape = {1, 6, 6, 4}, .needs_gradient = true},
+                                                {.shape = {8, 36}, .weight = true, .needs_gradient = true},
+                                                {.shape = {8}, .weight = true, .needs_gradient = true}};
+    for (const char* const name : {"fp32", "fp8-current"}) {
+        const EagerOp conv("conv2d", precision(name), "c", operands, fp32_format(),
+                           std::vector<double>{3, 1, 1, 1, 3, 1, 1, 1, 1});
+        const Program& program = conv.program();
+        const std::vector<Lifetime> lives = lifetimes(program, program.backward);
+        const Lifetime *patches = nullptr, *gradients = nullptr;
+        for (const Instruction& i : program.backward) {
+            if (const auto* const to = std::get_if<op::Im2Col>(&i.op))
+                patches = &lives[static_cast<std::size_t>(to->out.index)];
+            if (const auto* const from = std::get_if<op::Col2Im>(&i.op))
+                gradients = &lives[static_cast<std::size_t>(from->in.index)];
+        }
+        REQUIRE(patches != nullptr);
+        REQUIRE(gradients != nullptr);
+        CAPTURE(name);
+        CHECK((patches->end < gradients->begin || gradients->end < patches->begin));
+    }
+}
+
+TEST_CASE("numbers that are held at the same time do not overlap in memory, and others share it") {
+    std::mt19937 random(5);
+    const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random()) % n; };
+    for (int round = 0; round < 200; ++round) {
+        std::vector<HeldNumbers> held(1 + below(12));
+        std::size_t most = 0; // held at one time
+        for (HeldNumbers& h : held) {
+            h.count = below(5) == 0 ? 0 : below(100);
+            h.lifetime.begin = below(8);
+            h.lifetime.end = h.lifetime.begin + below(4);
+        }
+        const MemoryPlan plan = memory_plan(held);
+        std::size_t all = 0;
+        for (std::size_t at = 0; at < 12; ++at) {
+            std::vector<int> used(plan.size);
+            std::size_t together = 0;
+            for (std::size_t i = 0; i < held.size(); ++i) {
+                if (at < held[i].lifetime.begin || held[i].lifetime.end < at) continue;
+                REQUIRE(plan.begins[i] % 16 == 0);
+                REQUIRE(plan.begins[i] + held[i].count <= plan.size);
+                for (std::size_t n = 0; n < held[i].count; ++n) ++used[plan.begins[i] + n];
+                together += (held[i].count + 15) / 16 * 16;
+            }
+            REQUIRE(std::ranges::none_of(used, [](int n) { return n > 1; }));
+            most = std::max(most, together);
+        }
+        for (const HeldNumbers& h : held) all += (h.count + 15) / 16 * 16;
+        CHECK(plan.size >= most);
+        CHECK(plan.size <= all);
+    }
+    const std::vector<HeldNumbers> chain = {{100, {0, 1}}, {50, {1, 2}}, {90, {2, 3}}, {50, {3, 4}}};
+    CHECK(memory_plan(chain).size == 112 + 64);
 }
 
 TEST_CASE("an eager op names what does not fit") {

@@ -248,6 +248,16 @@ TEST_CASE("images") {
                     [=](const auto& x) { return reference::conv2d(x[0], x[1], x[2], 2, 5, 4, 3, v, h); }},
                    25);
     }
+    for (const std::int64_t groups : {2, 4})
+        check_case({"conv2d of groups",
+                    {{2, 5, 4, 4}, {4, 6 * 4 / groups}, {4}},
+                    [=](Graph& g, const auto& x) {
+                        return op::conv2d(g, x[0], x[1], x[2], {3, 1, 1}, {2, 2}, groups);
+                    },
+                    [=](const auto& x) {
+                        return reference::conv2d(x[0], x[1], x[2], 2, 5, 4, 4, {3, 1, 1}, {2, 2}, groups);
+                    }},
+                   16);
     for (const bool max : {false, true})
         check_case({"pool",
                     {{2, 5, 4, 3}},
@@ -269,6 +279,11 @@ TEST_CASE("convolutions that do not fit") {
     CHECK_THROWS_WITH(
         conv2d({3}, {3}),
         "[conv2d] expected N x H x W x C and OUT x (KERNEL_H * KERNEL_W * C), got (2, 5, 4, 3) and (2, 18)");
+    const TensorId halves = g.parameter("v", {3, 2}, {}), wide = g.input("y", {2, 5, 4, 4});
+    CHECK_THROWS_WITH(
+        op::conv2d(g, wide, halves, {}, op::ConvAxis{1}, op::ConvAxis{1}, 2),
+        "[conv2d] expected N x H x W x C and OUT x (KERNEL_H * KERNEL_W * C / GROUPS), whose OUT and C the "
+        "groups divide, got (2, 5, 4, 4) and (3, 2)");
     for (const auto& axes : {std::pair<op::ConvAxis, op::ConvAxis>{{2, 1, 0, 5}, {3}},
                              {{2}, {3, 1, 0, 2}},
                              {{2}, {3, 1, 0, std::int64_t{1} << 62}},

@@ -5,11 +5,11 @@
 #include <ampscope/sim/backend/cpu/cpu.h>
 #include <ampscope/sim/backend/kernels/quantize.h>
 #include <ampscope/sim/base/batch.h>
+#include <ampscope/sim/eager/schedule.h>
 
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
-#include <map>
 #include <set>
 #include <stdexcept>
 
@@ -29,12 +29,12 @@ TensorId apply(Graph& g, Ids in, Settings) {
 constexpr EagerRow table[] = {
     {"linear", 3, 0, "x W^T + bias over the last axis of x: x, weight (OUT x IN), bias or none",
      [](Graph& g, Ids in, Settings) { return op::linear(g, in[0], in[1], in[2]); }, true},
-    {"conv2d", 3, 8,
-     "a convolution: images (N x H x W x C), weight (OUT x KERNEL ROWS * KERNEL COLUMNS * C), bias or none; kernel, "
-     "stride, padding and dilation down, the same across",
+    {"conv2d", 3, 9,
+     "a convolution: images (N x H x W x C), weight (OUT x KERNEL ROWS * KERNEL COLUMNS * C / GROUPS), bias or none; "
+     "kernel, stride, padding and dilation down, the same across, and groups",
      [](Graph& g, Ids in, Settings s) {
          const auto n = [&](std::size_t i) { return static_cast<std::int64_t>(s[i]); };
-         return op::conv2d(g, in[0], in[1], in[2], {n(0), n(1), n(2), n(3)}, {n(4), n(5), n(6), n(7)});
+         return op::conv2d(g, in[0], in[1], in[2], {n(0), n(1), n(2), n(3)}, {n(4), n(5), n(6), n(7)}, n(8));
      },
      true},
     {"matmul", 3, 0, "a b + bias for each matrix of a batch: ... x M x K and ... x K x N, bias (N) or none",
@@ -118,7 +118,7 @@ EagerOp::EagerOp(std::string_view op, const Precision& precision, std::string_vi
     forward_.casts = casts_in(g, program_.forward);
     if (!out_gradient_) return;
     const auto casts = casts_in(g, program_.backward); // without those of forward, which it repeats
-    prune_backward();
+    program_.backward = backward_by_itself(program_);
     callers.back() = out_gradient_;
     for (const TensorId id : operands_) gradients_.push_back(id ? g.gradient(id) : TensorId{});
     for (std::size_t i = 0; i < operands_.size(); ++i)
@@ -131,43 +131,31 @@ EagerOp::EagerOp(std::string_view op, const Precision& precision, std::string_vi
     backward_.casts = casts;
 }
 
-/// Puts before backward what it reads of forward's results.
-void EagerOp::prune_backward() {
-    std::set<int> read;
-    const auto reads = [&](const Instruction& i) {
-        for (const TensorId id : inputs_of(i.op)) read.insert(storage(id).index);
-    };
-    for (const Instruction& i : program_.backward) reads(i);
-    Tape needed;
-    for (std::size_t i = program_.forward.size(); i-- > 0;) {
-        const std::vector<TensorId> outputs = outputs_of(program_.forward[i].op);
-        if (std::ranges::none_of(outputs, [&](TensorId id) { return read.contains(storage(id).index); })) continue;
-        reads(program_.forward[i]);
-        needed.insert(needed.begin(), program_.forward[i]);
-    }
-    program_.backward.insert(program_.backward.begin(), needed.begin(), needed.end());
-}
-
 EagerOp::Layout EagerOp::layout(const Tape& tape, std::vector<TensorId> callers) const {
     for (const DelayedScale& d : delayed_) callers.insert(callers.end(), {d.scale, d.history});
-    std::map<int, bool> written; // tensors that the tape uses
-    for (const Instruction& i : tape) {
-        for (const TensorId id : inputs_of(i.op)) written.try_emplace(storage(id).index, false);
-        for (const TensorId id : outputs_of(i.op)) written[storage(id).index] = true;
-        if (const auto* const cast = std::get_if<op::Quantize>(&i.op); cast != nullptr && cast->history)
-            written.try_emplace(cast->history.index, false); // in place
-    }
+    std::set<int> written;
+    for (const Instruction& i : tape)
+        for (const TensorId id : outputs_of(i.op)) written.insert(storage(id).index);
+    const std::vector<Lifetime> lives = lifetimes(program_, tape);
     Layout result;
-    for (const auto& use : written) {
-        const TensorId id{use.first};
-        Place p{.id = id, .count = static_cast<std::size_t>(program_[id].count()), .written = use.second};
-        const auto held = std::ranges::find_if(callers, [&](TensorId other) { return other && storage(other) == id; });
-        p.caller = static_cast<std::size_t>(held - callers.begin());
-        p.in_place = held != callers.end() && program_[id].format == fp32_format();
-        p.scratch = result.scratch;
-        if (!p.in_place) result.scratch += (p.count + 15) / 16 * 16;
+    std::vector<HeldNumbers> held;
+    for (std::size_t index = 0; index < lives.size(); ++index) {
+        Lifetime life = lives[index];
+        if (life.end < life.begin) continue;
+        const TensorId id{static_cast<int>(index)};
+        Place p{
+            .id = id, .count = static_cast<std::size_t>(program_[id].count()), .written = written.contains(id.index)};
+        const auto caller =
+            std::ranges::find_if(callers, [&](TensorId other) { return other && storage(other) == id; });
+        p.caller = static_cast<std::size_t>(caller - callers.begin());
+        p.in_place = caller != callers.end() && program_[id].format == fp32_format();
+        if (caller != callers.end() && p.written) life.end = tape.size(); // it is encoded when all is done
+        held.push_back({p.in_place ? 0 : p.count, life});
         result.places.push_back(p);
     }
+    const MemoryPlan plan = memory_plan(held);
+    for (std::size_t i = 0; i < held.size(); ++i) result.places[i].scratch = plan.begins[i];
+    result.scratch = plan.size;
     return result;
 }
 

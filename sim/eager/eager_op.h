@@ -105,7 +105,6 @@ class EagerOp {
         std::size_t scratch = 0;                               ///< size of scratch memory
         std::vector<std::pair<TensorId, OperandRole>> casts{}; ///< results of casts with scales, if they are counted
     };
-    void prune_backward();
     [[nodiscard]] TensorId storage(TensorId id) const { return program_[id].storage ? program_[id].storage : id; }
     [[nodiscard]] Layout layout(const Tape& tape, std::vector<TensorId> callers) const;
     void run(const Tape& tape, const Layout& layout, std::vector<void*> callers, const EagerContext& context) const;

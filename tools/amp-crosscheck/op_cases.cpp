@@ -112,9 +112,11 @@ void image_cases(Cases& cases) {
                                                    {{3, 2, 1}, {2, 3, 3}},
                                                    {{3, 1, 2, 2}, {2, 1, 1, 3}},
                                                    {{3, 2, 0, 3}, {3, 2, 4, 4}}}) {
-            const op::ConvGeometry g{2, 7, 6, 3, vertical, horizontal};
-            const Shape image{2, 7, 6, 3}, patches{g.patches(), g.patch_size()};
-            const std::string what = fmt::format("{}, {}, {}", text_of(vertical), text_of(horizontal), f);
+            const std::int64_t groups = cases.size() % 4 == 0 ? 3 : 1;
+            const op::ConvGeometry g{2, 7, 6, 3, vertical, horizontal, groups};
+            const Shape image{2, 7, 6, 3}, patches{groups * g.patches(), g.patch_size()};
+            const std::string what =
+                fmt::format("{}, {}, groups {}, {}", text_of(vertical), text_of(horizontal), groups, f);
             OpCaseBuilder b("im2col " + what);
             const TensorId in = b.tensor(image, f, Fill::edges);
             cases.push_back(b.build(op::Im2Col{.in = in, .out = b.tensor(patches, f), .geometry = g}));
@@ -199,9 +201,10 @@ void sum_cases(Cases& cases) {
             for (const op::ReduceKind kind : {op::ReduceKind::sum, op::ReduceKind::mean})
                 for (const Fill fill : {Fill::ordinary, Fill::edges}) {
                     OpCaseBuilder b(fmt::format("reduce in {} to {}", accumulate, f));
-                    const TensorId in = b.tensor({70, 37}, "fp32", fill), out = b.tensor({37}, f);
-                    cases.push_back(
-                        b.build(op::Reduce{.kind = kind, .in = in, .out = out, .accumulate = format(accumulate)}));
+                    const std::int64_t batch = fill == Fill::edges ? 2 : 1;
+                    const TensorId in = b.tensor({batch, 70, 37}, "fp32", fill), out = b.tensor({batch, 37}, f);
+                    cases.push_back(b.build(op::Reduce{
+                        .kind = kind, .in = in, .out = out, .batch = batch, .accumulate = format(accumulate)}));
                 }
     for (const std::string_view f : formats_of_tensors) {
         OpCaseBuilder b(fmt::format("reduce_backward {}", f));

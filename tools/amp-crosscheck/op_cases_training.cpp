@@ -237,7 +237,7 @@ void product_cases(Cases& cases) {
                 op.transpose_b = tb;
                 op.a = b.tensor(ta ? Shape{batch, k, m} : Shape{batch, m, k}, f, fill);
                 op.b = b.tensor(tb ? Shape{batch, n, k} : Shape{batch, k, n}, f, fill);
-                if (number % 3 == 1) op.bias = b.tensor({n}, "fp32", Fill::finite);
+                if (number % 3 == 1) op.bias = b.tensor({number % 2 == 0 ? batch * n : n}, "fp32", Fill::finite);
                 op.out = b.tensor({batch, m, n}, number % 2 == 0 ? "fp32" : "bf16");
                 op.arithmetic.accumulate = acc;
                 cases.push_back(b.build(op));

@@ -261,14 +261,16 @@ void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t
         if (done) done(0, 0, {m, n});
         return;
     }
+    if (n == 1 && m > 1) { // a column of numbers lies as a row does, which fills tiles
+        PartDone turned;
+        if (done) turned = [&](std::int64_t i, std::int64_t j, ProductPart p) { done(j, i, {p.columns, p.rows}); };
+        return matmul(b.transposed(), a.transposed(), out, n, m, k, threads, set,
+                      {scales.block, scales.b.transposed(), scales.a.transposed()}, turned);
+    }
     const ProductPart part = part_of_product(m, n, k, threads);
     const std::int64_t across = (n + part.columns - 1) / part.columns, down = (m + part.rows - 1) / part.rows;
     const std::int64_t block = scales.block == 0 ? 1 : scales.block;
-    const auto by_columns = [](MatrixView x) {
-        std::swap(x.row_stride, x.column_stride);
-        return x;
-    };
-    const Operand left{a, scales.a}, right{by_columns(b), by_columns(scales.b)};
+    const Operand left{a, scales.a}, right{b.transposed(), scales.b.transposed()};
     for_each_chunk(static_cast<std::uint64_t>(across * down), 1, threads, [&](std::uint64_t index, std::uint64_t) {
         const auto at = static_cast<std::int64_t>(index);
         const std::int64_t i = at / across * part.rows, j = at % across * part.columns;

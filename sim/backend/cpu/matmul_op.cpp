@@ -87,16 +87,15 @@ class Finish {
   public:
     Finish(Cpu& cpu, const Matmul& op)
         : cpu_(cpu), op_(op), format_(cpu.info(op.out).format), bias_(op.bias ? cpu[op.bias].data() : nullptr),
-          out_(cpu[op.out].data()), codes_(cpu.counts_roundings ? nullptr : cpu.write_codes(op.out)) {}
+          bias_stride_(op.bias && cpu.info(op.bias).count() > op.n ? op.n : 0), out_(cpu[op.out].data()),
+          codes_(cpu.counts_roundings ? nullptr : cpu.write_codes(op.out)) {}
 
     /// A part of the product; rows count on over the matrices of a batch.
     void part(std::int64_t row, std::int64_t column, cpu::ProductPart size) const {
         if (bias_ == nullptr && format_ == fp32) return;
-        if (size.columns == op_.n && bias_ == nullptr) return numbers(row * op_.n, size.rows * op_.n);
-        for (std::int64_t i = row; i < row + size.rows; ++i) {
-            if (bias_ != nullptr) add_bias(i, column, size.columns);
-            numbers(i * op_.n + column, size.columns);
-        }
+        for (std::int64_t i = row; bias_ != nullptr && i < row + size.rows; ++i) add_bias(i, column, size.columns);
+        if (size.columns == op_.n) return numbers(row * op_.n, size.rows * op_.n);
+        for (std::int64_t i = row; i < row + size.rows; ++i) numbers(i * op_.n + column, size.columns);
     }
 
     void all() const {
@@ -109,9 +108,11 @@ class Finish {
   private:
     void add_bias(std::int64_t row, std::int64_t column, std::int64_t n) const {
         float* const sums = out_ + row * op_.n + column;
-        for (std::int64_t j = 0; j < n; ++j) sums[j] += bias_[column + j];
+        const float* const bias = bias_ + row / op_.m * bias_stride_ + column;
+        for (std::int64_t j = 0; j < n; ++j) sums[j] = kernels::named(sums[j] + bias[j]);
+        const FormatSpec& total = op_.arithmetic.accumulate.total();
         const std::span some(sums, static_cast<std::size_t>(n));
-        quantize(op_.arithmetic.accumulate.total(), some, some);
+        if (total != fp32) quantize(total, some, some);
     }
 
     void numbers(std::int64_t begin, std::int64_t n) const {
@@ -124,6 +125,7 @@ class Finish {
     const Matmul& op_;
     const FormatSpec& format_;
     const float* bias_;
+    std::int64_t bias_stride_; ///< from matrix to matrix
     float* out_;
     std::uint16_t* codes_;
 };

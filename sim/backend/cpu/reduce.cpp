@@ -27,10 +27,13 @@ struct SingleKernel {
 } // namespace
 
 void run(Cpu& cpu, const Reduce& op) {
-    const std::int64_t columns = cpu.info(op.out).count(), rows = cpu.info(op.in).count() / columns;
-    const float* const in = cpu[op.in].data();
+    const std::int64_t results = cpu.info(op.out).count(), columns = results / op.batch;
+    const std::int64_t rows = cpu.info(op.in).count() / results;
     const InstructionSet set = best_instruction_set();
-    const auto some = [&](std::int64_t j, std::int64_t n) {
+    /// Results from number `at` on, all of one matrix.
+    const auto some = [&](std::int64_t at, std::int64_t n) {
+        const std::int64_t j = at % columns;
+        const float* const in = cpu[op.in].data() + at / columns * rows * columns;
         alignas(64) double wide[cpu::block];
         if (op.accumulate == format("fp32")) {
             dispatch<SingleKernel>(set, in + j, rows, columns, &wide[0], n);
@@ -44,12 +47,16 @@ void run(Cpu& cpu, const Reduce& op) {
         }
         if (op.kind == ReduceKind::mean)
             for (std::int64_t i = 0; i < n; ++i) wide[i] /= static_cast<double>(rows);
-        cpu::store(cpu, op.out, j, wide, n);
+        cpu::store(cpu, op.out, at, wide, n);
     };
     const std::int64_t share = std::clamp<std::int64_t>(cpu::grain / (rows + 1), 16, cpu::block);
-    for_each_chunk(static_cast<std::uint64_t>(columns), static_cast<std::uint64_t>(share), cpu.threads(),
+    for_each_chunk(static_cast<std::uint64_t>(results), static_cast<std::uint64_t>(share), cpu.threads(),
                    [&](std::uint64_t begin, std::uint64_t end) {
-                       some(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end - begin));
+                       const auto last = static_cast<std::int64_t>(end);
+                       for (auto at = static_cast<std::int64_t>(begin), n = at; at < last; at += n) {
+                           n = std::min(last - at, columns - at % columns);
+                           some(at, n);
+                       }
                    });
 }
 

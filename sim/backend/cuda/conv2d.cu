@@ -21,10 +21,12 @@ void run(Cuda& cuda, const Im2Col& op) {
     const ConvGeometry g = op.geometry;
     const float* const in = cuda.in(op.in);
     float* const out = cuda.out(op.out);
-    cuda::each(cuda.device(), g.patches() * g.patch_size(), [=] AMPSCOPE_DEVICE(std::int64_t i) {
+    const std::int64_t channels = g.group_channels(), size = g.patches() * g.patch_size();
+    cuda::each(cuda.device(), g.groups * size, [=] AMPSCOPE_DEVICE(std::int64_t i) {
         const ConvAxis &v = g.vertical, &h = g.horizontal;
-        const std::int64_t patch = i / g.patch_size(), at = i % g.patch_size(), c = at % g.channels;
-        const std::int64_t row = at / (g.channels * h.kernel), column = at / g.channels % h.kernel;
+        const std::int64_t patch = i % size / g.patch_size(), at = i % g.patch_size();
+        const std::int64_t c = i / size * channels + at % channels;
+        const std::int64_t row = at / (channels * h.kernel), column = at / channels % h.kernel;
         const std::int64_t y = patch / g.out_width() % g.out_height() * v.stride - v.padding + row * v.dilation;
         const std::int64_t x = patch % g.out_width() * h.stride - h.padding + column * h.dilation;
         const std::int64_t image = patch / (g.out_width() * g.out_height());
@@ -39,14 +41,16 @@ void run(Cuda& cuda, const Col2Im& op) {
     const float* const in = cuda.in(op.in);
     const cuda::Output to = cuda::output(cuda, op.out);
     const std::int64_t height = g.out_height(), width = g.out_width();
+    const std::int64_t channels = g.group_channels(), size = g.patches() * g.patch_size();
     cuda::each(cuda.device(), g.batch * g.height * g.width * g.channels, [=] AMPSCOPE_DEVICE(std::int64_t i) {
         const std::int64_t c = i % g.channels, x = i / g.channels % g.width, y = i / (g.channels * g.width) % g.height;
         const std::int64_t image = i / (g.channels * g.width * g.height);
+        const float* const group = in + c / channels * size + c % channels;
         float sum = 0;
         for_each_use(g.vertical, height, y, [&](std::int64_t down, std::int64_t row) {
             for_each_use(g.horizontal, width, x, [&](std::int64_t across, std::int64_t column) {
                 const std::int64_t patch = (image * height + down) * width + across;
-                sum += in[patch * g.patch_size() + (row * g.horizontal.kernel + column) * g.channels + c];
+                sum += group[patch * g.patch_size() + (row * g.horizontal.kernel + column) * channels];
             });
         });
         to.put(i, sum);

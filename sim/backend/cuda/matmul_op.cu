@@ -139,11 +139,12 @@ void finish(Cuda& cuda, const Matmul& op) {
     if (!op.bias && cuda.info(op.out).format == format("fp32")) return;
     const float* const bias = op.bias ? cuda.in(op.bias) : nullptr;
     const FormatSpec total = op.arithmetic.accumulate.total();
-    const std::int64_t n = op.n;
+    const std::int64_t n = op.n, matrix = op.m * n;
+    const std::int64_t stride = op.bias && cuda.info(op.bias).count() > n ? n : 0; // of the bias, from matrix to matrix
     const cuda::Output to = cuda::output(cuda, op.out);
     cuda::each(cuda.device(), op.batch * op.m * n, [=] AMPSCOPE_DEVICE(std::int64_t i) {
         const float sum = to.data[i];
-        to.put(i, bias == nullptr ? sum : quantize(total, sum + bias[i % n]));
+        to.put(i, bias == nullptr ? sum : quantize(total, sum + bias[i / matrix * stride + i % n]));
     });
 }
 

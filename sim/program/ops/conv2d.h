@@ -18,14 +18,18 @@ struct ConvAxis {
 struct ConvGeometry {
     std::int64_t batch = 0, height = 0, width = 0, channels = 0;
     ConvAxis vertical, horizontal;
+    std::int64_t groups = 1; ///< of equally many neighbouring channels, each convolved by itself
     [[nodiscard]] constexpr std::int64_t out_height() const { return vertical.positions(height); }
     [[nodiscard]] constexpr std::int64_t out_width() const { return horizontal.positions(width); }
-    [[nodiscard]] constexpr std::int64_t patches() const { return batch * out_height() * out_width(); }
-    [[nodiscard]] constexpr std::int64_t patch_size() const { return vertical.kernel * horizontal.kernel * channels; }
+    [[nodiscard]] constexpr std::int64_t patches() const { return batch * out_height() * out_width(); } ///< of a group
+    [[nodiscard]] constexpr std::int64_t group_channels() const { return channels / groups; }
+    [[nodiscard]] constexpr std::int64_t patch_size() const {
+        return vertical.kernel * horizontal.kernel * group_channels();
+    }
 };
 
-/// out has a row for each position of the kernel: the patch below it, row by row, channels last, with zeros beyond the
-/// border.
+/// For each group of channels, out has a row for each position of the kernel: the patch below it, row by row, channels
+/// last, with zeros beyond the border.
 struct Im2Col {
     static constexpr std::string_view name = "im2col";
     TensorId in, out;
@@ -33,10 +37,10 @@ struct Im2Col {
     [[nodiscard]] auto inputs() const { return std::array{in}; }
     [[nodiscard]] auto outputs() const { return std::array{out}; }
 };
-/// weight: out_channels x (kernel rows * kernel columns * channels), ordered as in Im2Col; bias: out_channels, may be
-/// absent.
+/// weight: out_channels x (kernel rows * kernel columns * channels of a group), ordered as in Im2Col, group after
+/// group; bias: out_channels, may be absent. More groups than one cannot be cast with scales.
 TensorId conv2d(Graph& g, TensorId in, TensorId weight, TensorId bias, const ConvAxis& vertical,
-                const ConvAxis& horizontal);
+                const ConvAxis& horizontal, std::int64_t groups = 1);
 /// The same along both axes.
 inline TensorId conv2d(Graph& g, TensorId in, TensorId weight, TensorId bias, std::int64_t kernel, std::int64_t stride,
                        std::int64_t padding) {

@@ -29,7 +29,11 @@ void append_product(Graph& g, TensorId of, Matmul product, std::string_view name
 void backward_bias(Graph& g, const Matmul& op, TensorId grad) {
     if (!g.needs_gradient(op.bias)) return;
     const TensorId to = g.new_gradient(op.bias);
-    g.append(Reduce{.kind = ReduceKind::sum, .in = grad, .out = to, .accumulate = g.arithmetic().sums()},
+    g.append(Reduce{.kind = ReduceKind::sum,
+                    .in = grad,
+                    .out = to,
+                    .batch = g[op.bias].count() / op.n,
+                    .accumulate = g.arithmetic().sums()},
              "sum over rows, formats of forward");
     g.contribute(op.bias, to);
 }
@@ -94,14 +98,15 @@ LayerOperands layer_operands(Graph& g, std::string_view op, TensorId x, TensorId
             .scales = scales};
 }
 
-TensorId append_layer(Graph& g, const LayerOperands& layer, TensorId x, TensorId out) {
+TensorId append_layer(Graph& g, const LayerOperands& layer, TensorId x, TensorId out, std::int64_t groups) {
     const Shape w = g[layer.weight].shape;
     Matmul product{.a = x,
                    .b = layer.weight,
                    .bias = layer.bias,
                    .out = out,
-                   .m = g[x].count() / w[1],
-                   .n = w[0],
+                   .batch = groups,
+                   .m = g[x].count() / w[1] / groups,
+                   .n = w[0] / groups,
                    .k = w[1],
                    .transpose_b = true};
     std::string rule = layer.rule;

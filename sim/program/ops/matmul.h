@@ -18,9 +18,9 @@ struct MatmulArithmetic {
 };
 
 /// out = a b + bias for each of `batch` matrices: a is m x k and b is k x n, each may be stored transposed; bias
-/// (optional) is a row of n. Sums start at +0 and follow arithmetic.accumulate: by default, FP32 fused multiply-adds in
-/// the order of k. The bias is added in FP32 and the sum rounded to accumulate.total(), then once to the format of out.
-/// out.
+/// (optional) is a row of n for all, or for each of them. Sums start at +0 and follow arithmetic.accumulate: by
+/// default, FP32 fused multiply-adds in the order of k. The bias is added in FP32 and the sum rounded to
+/// accumulate.total(), then once to the format of out.
 /// With scaled operands (both or none; batch is 1), a new sum begins with every block along k. Each sum is multiplied
 /// by the product of its two scales and added to a total by an FP32 fused multiply-add, as in a kernel that promotes
 /// its sums (DeepGEMM). Upper scales multiply the total in FP32, as TE does: by the product of both tensors' and of the
@@ -46,8 +46,9 @@ struct LayerOperands {
     bool scales = false;
 };
 LayerOperands layer_operands(Graph& g, std::string_view op, TensorId x, TensorId weight, TensorId bias);
-/// Appends out = x W^T + bias, scaled if layer.scales; x is the layer's operand, or what an op made of it.
-TensorId append_layer(Graph& g, const LayerOperands& layer, TensorId x, TensorId out);
+/// Appends out = x W^T + bias, scaled if layer.scales; x is the layer's operand, or what an op made of it. With groups,
+/// which have no scales, each has rows of x and of W and numbers of the bias of its own.
+TensorId append_layer(Graph& g, const LayerOperands& layer, TensorId x, TensorId out, std::int64_t groups = 1);
 /// x W^T + bias over the last axis of x. W is out_features x in_features, as in PyTorch; bias may be absent.
 TensorId linear(Graph& g, TensorId x, TensorId weight, TensorId bias);
 /// a b + bias, or a b^T + bias, over the last two axes; the axes before them must be equal. The bias, one number for

@@ -8,7 +8,7 @@ TensorId reduce(Graph& g, ReduceKind kind, TensorId in) {
     const std::string_view name = kind == ReduceKind::sum ? "sum" : "mean";
     const Graph::Plan plan = g.plan(name, {in});
     const TensorId out = g.result(name, {}, plan.output);
-    g.append(Reduce{kind, plan.operands[0], out, g.arithmetic().sums()}, plan.rule);
+    g.append(Reduce{.kind = kind, .in = plan.operands[0], .out = out, .accumulate = g.arithmetic().sums()}, plan.rule);
     return out;
 }
 

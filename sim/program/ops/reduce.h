@@ -8,11 +8,13 @@ namespace amp::op {
 enum class ReduceKind : std::uint8_t { sum, mean };
 
 /// out_j = the sum of in_ij over i: starts at +0, in the order of i, each addition rounded to `accumulate`; for a mean
-/// the sum is then divided by the number of rows, in double. One rounding to the format of out.
+/// the sum is then divided by the number of rows, in double. One rounding to the format of out. The same for each of
+/// `batch` matrices.
 struct Reduce {
     static constexpr std::string_view name = "reduce";
     ReduceKind kind = ReduceKind::sum;
     TensorId in, out;
+    std::int64_t batch = 1;
     FormatSpec accumulate = format("fp32");
     [[nodiscard]] auto inputs() const { return std::array{in}; }
     [[nodiscard]] auto outputs() const { return std::array{out}; }

@@ -6,10 +6,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 
 namespace amp::cpu {
 
-/// A matrix in memory: element (i, j) is data[i * row_stride + j * column_stride]. Transposing swaps the strides.
+/// A matrix in memory: element (i, j) is data[i * row_stride + j * column_stride].
 struct MatrixView {
     const float* data;
     std::int64_t row_stride, column_stride;
@@ -17,6 +18,11 @@ struct MatrixView {
     /// matmul() without scales alone.
     const std::uint16_t* encoded = nullptr;
     FormatSpec format{};
+    [[nodiscard]] MatrixView transposed() const {
+        MatrixView x = *this;
+        std::swap(x.row_stride, x.column_stride);
+        return x;
+    }
 };
 
 /// Decode scales for blocks of `block` numbers along k, the last of which may be shorter: a(i, c) of row i's block c,

@@ -208,7 +208,7 @@ class Emulation:
         owned = self._owners.get(id(self._parameter_of(weight)))
         return None if owned is None or owned[2] == "weight" else owned[2]
 
-    def _layer_of(self, weight):
+    def layer_of(self, weight):
         """The layer that a weight is used in: the module that is being computed if the weight is its own."""
         parameter = self._parameter_of(weight)
         module, name = self._scope.place or (None, "")
@@ -237,7 +237,7 @@ class Emulation:
         """Whether a layer with that weight is cast with scales."""
         if not self._has_recipe or self.is_backward_of_user:
             return False
-        return (self.is_inside or self._owner_of(weight) is not None) and self.scales_layer(self._layer_of(weight))
+        return (self.is_inside or self._owner_of(weight) is not None) and self.scales_layer(self.layer_of(weight))
 
     def autocast(self, tensor):
         eligible = tensor is not None and tensor.is_floating_point() and tensor.dtype != torch.float64
@@ -310,7 +310,7 @@ class Emulation:
     def layer(self, op, x, weight, bias, settings=(), part=None):
         """A layer that recipes scale; `part`: which of those in one module."""
         part = tuple(of for of in (self._name_in_layer(weight), part) if of is not None) or None
-        layer, result = self._layer_of(weight), x.dtype
+        layer, result = self.layer_of(weight), x.dtype
         if self.scales_layer(layer):
             x, weight = self.weights.unrounded(x), self.weights.unrounded(weight)
         call = _eager.Call(self, op, layer, self._precision, part, weight=True, result=result, settings=settings)

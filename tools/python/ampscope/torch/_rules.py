@@ -108,16 +108,16 @@ def _convolution(emulation, x, weight, bias, stride, padding, dilation, transpos
         list(of) * (x.dim() - 2) if len(of) == 1 else of for of in (stride, padding, dilation, output_padding))
     if transposed:
         x, weight, stride, padding = _as_convolution(x, weight, stride, padding, dilation, output_padding, groups)
-    if groups > 1:
+    if groups > 1 and emulation.scales_layer(emulation.layer_of(weight)):  # each has scales of its own
         biases = [None] * groups if bias is None else bias.chunk(groups)
         return torch.cat([_convolution(emulation, *operands, stride, padding, dilation, False, output_padding, 1, i)
                           for i, operands in enumerate(zip(x.chunk(groups, 1), weight.chunk(groups), biases))], 1)
     if x.dim() == 3:
         across = weight.shape[2], stride[0], padding[0], dilation[0]
-        out = emulation.layer("conv2d", x[:, :, None], weight[:, :, None], bias, (1, 1, 0, 1, *across), part)
-        return out[:, :, 0]
+        settings = (1, 1, 0, 1, *across, groups)
+        return emulation.layer("conv2d", x[:, :, None], weight[:, :, None], bias, settings, part)[:, :, 0]
     settings = tuple(of[axis] for axis in (0, 1) for of in (weight.shape[2:], stride, padding, dilation))
-    return emulation.layer("conv2d", x, weight, bias, settings, part)
+    return emulation.layer("conv2d", x, weight, bias, (*settings, groups), part)
 
 
 def _as_convolution(x, weight, stride, padding, dilation, output_padding, groups):
