@@ -97,6 +97,18 @@ TEST_CASE("modules are ranked by what they do to the gradient") {
           "median module 10 %).");
 }
 
+TEST_CASE("a single layer that is cast with scales is measured by the others") {
+    const auto judged = [](double scaled) {
+        const StepComparison c = read(document({module_with(0.01, error(0.01), false), module_with(0.01, error(scaled)),
+                                                module_with(0.01, error(0.02), false)}));
+        return c.precisions.at(0).verdict;
+    };
+    CHECK(judged(0.2).find("Keep h.1.up in higher precision") != std::string::npos);
+    CHECK(judged(0.03).ends_with("No module stands out: h.1.up alone moves it by 3.0 %, and the median module 2.0 %."));
+    const StepComparison alone = read(document({module_with(0.01, error(0.04))}));
+    CHECK(alone.precisions.at(0).verdict.ends_with("No module stands out: h.0.up alone moves it by 4.0 %."));
+}
+
 TEST_CASE("without effects of all, own errors rank") {
     Json json = document({module_with(0.01, nullptr), module_with(0.04, error(9)), module_with(0.01, nullptr)});
     const PrecisionStep step = read(json).precisions.at(0);

@@ -50,7 +50,7 @@ void rank_modules(PrecisionStep& step) {
 
 /// Fills the median, and which modules stand out.
 void find_outstanding(PrecisionStep& step) {
-    const bool scaled = std::ranges::any_of(step.modules, &ModuleErrors::is_scaled);
+    const bool scaled = std::ranges::count_if(step.modules, &ModuleErrors::is_scaled) > 1;
     const auto can_stand_out = [&](const RankedModule& r) {
         return scaled ? step.modules[r.module].is_scaled() : r.error >= least_error;
     };
@@ -105,7 +105,8 @@ std::string verdict_of(const StepComparison& c, const PrecisionStep& step) {
     const std::vector<std::string> names = c.standing_out(step);
     if (!names.empty()) return text + keeping_advice(c, step, names);
     text += fmt::format(" No module stands out: {}", adds_text(c, step));
-    return text + (step.median > 0 ? fmt::format(", and the median module {}.", error_text(step.median)) : ".");
+    const bool has_others = step.median > 0 && step.ranking.size() > 1;
+    return text + (has_others ? fmt::format(", and the median module {}.", error_text(step.median)) : ".");
 }
 
 } // namespace

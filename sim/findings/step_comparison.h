@@ -99,8 +99,8 @@ struct StepComparison {
 };
 
 /// A module stands out if its error is more than twice the median and makes up at least a twentieth of the sum of
-/// squares. The median is of the modules that are cast with scales, where there are any, else of all that add an error
-/// of at least 1e-5: those of another kind are as FP32 has them.
+/// squares. The median is of the modules that are cast with scales, where there are several, else of all that add an
+/// error of at least 1e-5: those of another kind are as FP32 has them.
 inline constexpr double outstanding = 2, outstanding_share = 0.05, least_error = 1e-5;
 
 /// A relative error as people read it: "8.1 %"; "infinite" for what is no number.

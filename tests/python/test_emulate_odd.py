@@ -299,6 +299,52 @@ def test_an_lstm_on_packed_sequences_is_emulated(precision):
     assert machine.coverage().share == 1 and {row["how"] for row in machine.coverage()} == {"as asked"}
 
 
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_products_of_nested_tensors_are_counted_as_not_emulated(layout):
+    """Two sentences of 3 and 5 words: 8 rows of a layer, and 9 + 25 scores a head."""
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 6)
+
+        def forward(self, x):
+            q = self.linear(x)
+            if x.layout == torch.strided:  # PyTorch attends to jagged ones only
+                return q
+            q = q.unflatten(-1, [2, 3]).transpose(1, 2)
+            return F.scaled_dot_product_attention(q, q, q)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch says that nested tensors are new
+        x = torch.nested.nested_tensor([torch.randn(3, 8), torch.randn(5, 8)], layout=layout)
+    model = Attention()
+    with torch.no_grad(), emulate(model, "fp32") as machine:
+        out = model(x)
+        with torch.no_grad():
+            assert all(torch.equal(a, b) for a, b in zip(out.unbind(), Attention.forward(model, x).unbind()))
+    counted = {(row["op"], row["how"]): row["multiply_adds"] for row in machine.coverage()}
+    linear = counted.pop(("linear", "of a nested tensor"))
+    assert linear == 2 * 8 * 8 * 6
+    assert sum(counted.values()) == (0 if layout == torch.strided else 2 * 34 * 6)
+    with emulate(model, "fp32") as machine:
+        model(x)
+    assert machine.coverage()[0]["multiply_adds"] == 2 * 8 * 8 * 6  # the gradient of the weight, too
+    with emulate(model, "fp32", strict=True), pytest.raises(NotImplementedError, match="linear of a nested tensor"):
+        model(x)
+
+
+def test_products_of_integers_are_counted():
+    class Quantized(nn.Module):
+        def forward(self, x):
+            return torch._int_mm(x, x.mT.contiguous())
+
+    model, x = Quantized(), torch.randint(-128, 128, (32, 8), dtype=torch.int8)
+    with emulate(model, "fp32") as machine:
+        assert torch.equal(model(x), x.int() @ x.int().mT)
+    (row,) = machine.coverage()
+    assert (row["op"], row["how"], row["multiply_adds"]) == ("_int_mm", "of int8", 32 * 32 * 8)
+
+
 def test_a_coverage_of_nothing_says_so():
     with emulate(nn.ReLU(), "fp32") as machine:
         pass

@@ -19,8 +19,20 @@ def multiply_adds_of(name, args, kwargs, result):
         return args[1 if short == "addmv" else 0].numel()
     if short == "_trilinear":
         return result.numel() * args[0].shape[-1] * args[2].shape[-1] if result.dim() else 0
+    if short == "_int_mm":
+        return result.numel() * args[0].shape[-1]
+    if any(isinstance(t, torch.Tensor) and t.is_nested for t in args):
+        return _of_nested(short, args)
     count = torch.utils.flop_counter.flop_registry.get(getattr(torch.ops.aten, short, None))
     return count(*args, **kwargs, out_val=result) // 2 if count and args[0].layout == torch.strided else 0
+
+
+def _of_nested(name, args):
+    """The same of tensors that are lists of tensors, which PyTorch does not count either."""
+    lists = [t.detach().unbind() if t.is_nested else [t] for t in args[:2] if isinstance(t, torch.Tensor)]
+    lists = [of * max(map(len, lists)) if len(of) == 1 else of for of in lists]
+    columns = 0 if name == "linear" else -1
+    return sum(a.numel() * b.shape[columns] for a, b in zip(*lists))
 
 
 class Coverage(Table):

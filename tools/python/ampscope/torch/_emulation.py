@@ -365,12 +365,13 @@ class Emulation:
 
     def _passed(self, name, why, args, kwargs, result):
         """Counts what was left to PyTorch. The products of its backward come here by themselves, but those of
-        convolutions, which are counted at once."""
+        convolutions and nested tensors, which are counted at once."""
         if why == _NO_RULE and all((self.name, name, why) != (m, op, how) for m, op, _, how in self._counts):
             warnings.warn_explicit(f"emulate: {self.name or 'the model'}: {name} is not emulated: {why}", UserWarning,
                                    *user_line())
         products = multiply_adds_of(name, args, kwargs, result)
-        if name == "convolution" and torch.is_grad_enabled():
+        if torch.is_grad_enabled() and (name == "convolution" or any(
+                isinstance(t, torch.Tensor) and t.is_nested for t in args)):
             products *= 1 + sum(t.requires_grad for t in args[:2])
         self._add(self.name, name, types_of(args), why, products)
 

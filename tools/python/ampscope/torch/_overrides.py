@@ -9,7 +9,7 @@ import warnings
 import torch
 
 from . import _cuda_autocast, _elementwise
-from ._rules import LAYERS, RULES
+from ._rules import LAYERS, OF_NESTED, RULES
 
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _emulation = []  # the one that is open
@@ -46,6 +46,9 @@ def _make_kernels():
         if torch._C._dispatch_has_kernel(f"aten::{rule.name}"):
             for key in ("AutogradCPU", "CPU"):
                 _kernels[rule.name, key] = _product(_kernel_of(rule.name, key), rule, key)
+    for rule in OF_NESTED:
+        key = "AutogradNestedTensor"
+        _kernels[rule.name, key] = _product(_kernel_of(rule.name, key), rule, "AutogradCPU")
     for name, prepare in LAYERS.items():
         _kernels[name, "AutocastCPU"] = _layer(_kernel_of(name, "AutocastCPU"), prepare)
     for name, op, ours in _cuda_autocast.kernels():

@@ -26,6 +26,8 @@ def unfit(tensors):
     """Why an op on these tensors is not emulated; None: it is."""
     tensors = [t for i, t in enumerate(tensors) if i < 2 or t.is_floating_point() or t.is_complex()]  # a mask is none
     for t in tensors:
+        if t.is_nested:
+            return "of a nested tensor"
         if t.layout != torch.strided:
             return f"of a {str(t.layout).removeprefix('torch.')} tensor"
         if type(t) not in (torch.Tensor, torch.nn.Parameter):
@@ -212,9 +214,12 @@ RULES = (
     *(Rule(r.name + "_", _in_place(r.compute), r.weight) for r in _FORMS if r.name.startswith(("add", "badd"))),
     Rule("lstm.input", _without_onednn(torch.ops.aten.lstm.input)),
     Rule("lstm.data", _without_onednn(torch.ops.aten.lstm.data), takes_sizes=True),
-    *(Rule(name, _no_rule) for name in ("_trilinear", "conv_tbc", "_addmm_activation", "_scaled_mm",
+    *(Rule(name, _no_rule) for name in ("_trilinear", "conv_tbc", "_addmm_activation", "_scaled_mm", "_int_mm",
                                         "_native_multi_head_attention", "_transformer_encoder_layer_fwd")),
 )
+
+# Products of nested tensors, which are PyTorch's, and counted.
+OF_NESTED = tuple(Rule(name, _no_rule) for name in ("linear", "matmul", "bmm"))
 
 
 # Layers under autocast that are cast with scales: the function and its operands, of which autocast casts all but the
