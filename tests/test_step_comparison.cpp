@@ -104,9 +104,9 @@ TEST_CASE("a single layer that is cast with scales is measured by the others") {
         return c.precisions.at(0).verdict;
     };
     CHECK(judged(0.2).find("Keep h.1.up in higher precision") != std::string::npos);
-    CHECK(judged(0.03).ends_with("No module stands out: h.1.up alone moves it by 3.0 %, and the median module 2.0 %."));
+    CHECK(judged(0.03).ends_with("No module stands out: h.1.up alone moves it by 3 %, and the median module 2 %."));
     const StepComparison alone = read(document({module_with(0.01, error(0.04))}));
-    CHECK(alone.precisions.at(0).verdict.ends_with("No module stands out: h.0.up alone moves it by 4.0 %."));
+    CHECK(alone.precisions.at(0).verdict.ends_with("No module stands out: h.0.up alone moves it by 4 %."));
 }
 
 TEST_CASE("without effects of all, own errors rank") {
