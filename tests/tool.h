@@ -2,6 +2,7 @@
 #pragma once
 
 #include "io_files.h"
+#include "sanitized.h"
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -18,25 +19,17 @@ struct Outcome {
     std::string out, err;
 };
 
-// AddressSanitizer reserves more address space than any test allows, so `ulimit -v` does nothing there.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define AMPSCOPE_TEST_SHELL "ulimit() { [ \"$1\" = -v ] || command ulimit \"$@\"; }; "
-#endif
-#endif
-#ifndef AMPSCOPE_TEST_SHELL
-#define AMPSCOPE_TEST_SHELL
-#endif
-
-/// Whether a limit on memory holds here. Tests that ask for nothing else, with minutes of input, are left out where
-/// none does.
-inline constexpr bool memory_is_limited = std::string_view(AMPSCOPE_TEST_SHELL).empty();
+/// Whether a limit on memory holds here: AddressSanitizer reserves more address space than any test allows. Tests that
+/// ask for nothing else, with minutes of input, are left out where none does.
+inline constexpr bool memory_is_limited = !under_sanitizers;
+inline constexpr const char* shell_prologue =
+    memory_is_limited ? "" : "ulimit() { [ \"$1\" = -v ] || command ulimit \"$@\"; }; ";
 
 /// Runs a command under a shell.
 inline Outcome run_command(const std::string& command) {
     static const Scratch scratch;
     const std::string out = (scratch / "out").string(), err = (scratch / "err").string();
-    const int status = std::system((AMPSCOPE_TEST_SHELL "" + command + " >" + out + " 2>" + err).c_str());
+    const int status = std::system((shell_prologue + command + " >" + out + " 2>" + err).c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(out), read_file(err)};
 }
 

@@ -1,0 +1,16 @@
+// Whether AddressSanitizer watches what is compiled.
+#pragma once
+
+namespace amp::test {
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define AMPSCOPE_TEST_SANITIZED true
+#endif
+#endif
+#ifndef AMPSCOPE_TEST_SANITIZED
+#define AMPSCOPE_TEST_SANITIZED false
+#endif
+inline constexpr bool under_sanitizers = AMPSCOPE_TEST_SANITIZED;
+
+} // namespace amp::test
