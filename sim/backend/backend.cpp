@@ -3,6 +3,7 @@
 #include <ampscope/formats/block.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 namespace amp {
@@ -64,8 +65,32 @@ ScaledState scaled_state(const Program& program, const op::Update& op) {
     return {.weight = kept(op.weight), .m = kept(op.m), .v = kept(op.v)};
 }
 
+void OpProfile::add(const Program& program, const Op& op, double took) {
+    ++runs;
+    seconds += took;
+    if (const auto* const product = std::get_if<op::Matmul>(&op))
+        multiply_adds +=
+            static_cast<double>(product->batch * product->m * product->n) * static_cast<double>(product->k);
+    std::vector<TensorId> tensors = inputs_of(op);
+    for (const TensorId id : outputs_of(op)) tensors.push_back(id);
+    for (const TensorId id : tensors) bytes += 4 * static_cast<double>(program[id].count());
+}
+
+void run_op(Backend& backend, std::string_view tape, const Op& op) {
+    if (backend.profile == nullptr) return backend.run(op);
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point begin = Clock::now();
+    backend.run(op);
+    const std::chrono::duration<double> took = Clock::now() - begin;
+    (*backend.profile)[{tape, name_of(op)}].add(backend.program(), op, took.count());
+}
+
 void replay(Backend& backend, const Tape& tape) {
-    for (const Instruction& i : tape) backend.run(i.op);
+    const Program& p = backend.program();
+    const std::pair<const Tape*, std::string_view> names[] = {
+        {&p.forward, "forward"}, {&p.backward, "backward"}, {&p.check, "check"}, {&p.unscale, "unscale"}};
+    const auto* const named = std::ranges::find(names, &tape, &std::pair<const Tape*, std::string_view>::first);
+    for (const Instruction& i : tape) run_op(backend, named == std::end(names) ? "update" : named->second, i.op);
 }
 
 } // namespace amp

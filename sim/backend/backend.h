@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ampscope/formats/random.h>
+#include <ampscope/sim/backend/profile.h>
 #include <ampscope/sim/backend/update.h>
 #include <ampscope/sim/program/ops.h>
 
@@ -79,6 +80,7 @@ class Backend {
     /// counts by tensor
     [[nodiscard]] const std::vector<ScalingCounts>& scalings() const { return scalings_; }
     [[nodiscard]] std::vector<ScalingCounts>& scalings() { return scalings_; }
+    TimeProfile* profile = nullptr; ///< if not null, run_op() adds the time of each op
 
   protected:
     /// The index of the tensor that holds the elements of `id`, which may be a view.
@@ -101,7 +103,10 @@ void count_scaled(Backend& backend, const op::Quantize& op, std::span<const floa
 /// Which tensors of an update are kept under a scale, and in which format.
 ScaledState scaled_state(const Program& program, const op::Update& op);
 
-/// Runs the ops of a tape in order.
+/// Runs an op of the tape of that name. A device's times are those of launching its work.
+void run_op(Backend& backend, std::string_view tape, const Op& op);
+
+/// Runs the ops of one of the program's tapes in order.
 void replay(Backend& backend, const Tape& tape);
 
 /// A function that makes a backend for a program.

@@ -185,6 +185,9 @@ Experiment::Experiment(const std::vector<TrainOptions>& runs, const Dataset& dat
         runs_.back().trainer = options_.group == nullptr
                                    ? std::make_unique<Trainer>(o, data, threads)
                                    : std::make_unique<Trainer>(o, data, options_.threads, *options_.group);
+        if (!options_.profile) continue;
+        runs_.back().profile = std::make_unique<TimeProfile>();
+        runs_.back().trainer->backend().profile = runs_.back().profile.get();
     }
     const auto is_reference = [&](const Run& run) {
         return options_.reference.empty() ? all_fp32(run) : run.precision().name == options_.reference;

@@ -25,6 +25,7 @@ struct ExperimentOptions {
     std::int64_t statistics_every = 10; ///< steps between counts of rounding effects and comparisons with FP32
     double departure_bound = 0.1;       ///< relative error from which a tensor has departed from the reference
     std::string reference{};            ///< precision of the run that others are compared with; empty: FP32, if any
+    bool profile = false;               ///< measure the time of each op
     RankGroup* group = nullptr;         ///< replicas run on these ranks, of which only the first may record
     bool group_records = false;         ///< the first rank records; all ranks of a group must say the same
 };
@@ -41,7 +42,8 @@ struct Run {
     UpdateCounts updates{};                               ///< sums over all steps
     /// |g - g0| / |g0| over all parameters' gradients in the first step, where all runs still have the same weights.
     std::optional<double> gradient_error{};
-    std::string stopped; ///< why the run ended early, if it did
+    std::string stopped;                ///< why the run ended early, if it did
+    std::unique_ptr<TimeProfile> profile{}; ///< the time of its ops, if that is measured
 
     [[nodiscard]] const Precision& precision() const { return trainer->options().precision; }
     /// See final_loss_of() of io/step_log.h.

@@ -16,6 +16,18 @@ Json json_of(const RoundingCounts& c) {
     return {{"elements", c.elements}, {"nonzero", c.nonzero}, {"underflow", c.underflow}, {"overflow", c.overflow}};
 }
 
+Json json_of(const TimeProfile& profile) {
+    Json rows = Json::array();
+    for (const auto& [key, op] : profile)
+        rows.push_back({{"tape", key.first},
+                        {"op", key.second},
+                        {"runs", op.runs},
+                        {"seconds", op.seconds},
+                        {"multiply_adds", op.multiply_adds},
+                        {"bytes", op.bytes}});
+    return rows;
+}
+
 /// See Outcome::eps_is_zero.
 bool eps_is_zero(const TrainOptions& o) {
     return facts_of(o.optimizer.order).rounds_each && o.optimizer.kind != OptimizerKind::sgd && o.optimizer.eps > 0 &&
@@ -72,6 +84,7 @@ Json origin_of(std::string_view program) {
 std::vector<Outcome> finish(Experiment& experiment, const ExperimentOptions& options) {
     std::vector<Outcome> outcomes;
     for (Run& run : experiment.runs()) {
+        run.trainer->backend().profile = nullptr; // of steps alone
         outcomes.push_back({.run = &run,
                             .validation = run.trainer->evaluate(),
                             .distance = experiment.distance(run),
@@ -90,6 +103,7 @@ Json json_of(std::span<const Outcome> outcomes, const Dataset& data, const Exper
         Json run = outcome_of(o);
         run["eps_is_zero"] = o.eps_is_zero;
         run["configuration"] = configuration_of(o.run->trainer->options(), data);
+        if (o.run->profile) run["profile"] = json_of(*o.run->profile);
         json["runs"].push_back(run);
     }
     return json;

@@ -234,9 +234,9 @@ void RankGroup::backward(Backend& backend, const TrainingProgram& training) {
     auto next = all.begin();
     const Tape& tape = training.program.backward;
     for (std::size_t i = 0; i < tape.size(); ++i) {
-        if (!std::holds_alternative<op::AccumulateGradient>(tape[i].op)) backend.run(tape[i].op);
+        if (!std::holds_alternative<op::AccumulateGradient>(tape[i].op)) run_op(backend, "backward", tape[i].op);
         for (; next != all.end() && next->instruction <= i; ++next) {
-            backend.run(*next->total);
+            run_op(backend, "backward", *next->total);
             own[complete] = own_gradient(backend, *next->reduce);
             const std::lock_guard lock(mutex);
             ++complete;

@@ -94,7 +94,7 @@ StepResult Trainer::compute() {
     for (const double loss : losses) result.loss += loss / static_cast<double>(losses.size());
     backend_->found_inf = false;
     for (const Instruction& i : training_.program.check)
-        if (group_ == nullptr) backend_->run(i.op);
+        if (group_ == nullptr) run_op(*backend_, "check", i.op);
         else group_->run(*backend_, i.op);
     result.found_inf = backend_->found_inf;
     for (const auto& [name, id] : training_.watched_gradients)

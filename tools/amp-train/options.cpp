@@ -330,6 +330,7 @@ void add_output_options(CommandLine& app, Words& w, TrainToolOptions& options) {
                  "Print the ops of a step with formats, accumulators and rules; train nothing")
         ->group(group);
     app.add_flag("--memory", options.memory, "Print the bytes that each run keeps; train nothing")->group(group);
+    app.add_flag("--profile", e.profile, "Print where the time of each run's steps goes, by op")->group(group);
     app.add_json(options.json, "Write the results ('-': standard output)")->group(group);
     app.add_threads(e.threads)->group(group);
     app.add_flag("--alone", options.alone,

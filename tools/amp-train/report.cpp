@@ -95,6 +95,33 @@ TableBlock memory_table(const TrainOptions& options, const TrainingProgram& trai
     return table;
 }
 
+TableBlock profile_table(const Run& run) {
+    const auto steps = static_cast<double>(std::max<std::size_t>(run.losses.size(), 1));
+    using Row = std::pair<std::pair<std::string_view, std::string_view>, OpProfile>;
+    std::vector<Row> rows(run.profile->begin(), run.profile->end());
+    std::ranges::stable_sort(rows, std::greater{}, [](const Row& row) { return row.second.seconds; });
+    double all = 0;
+    for (const Row& row : rows) all += row.second.seconds;
+    std::erase_if(rows, [&](const Row& row) { return row.second.seconds < all / 1000; });
+    TableBlock table{.caption =
+                         fmt::format("{}: {} ms of ops in a step; runs and ms are those of a step. rate, a second: "
+                                     "multiply-adds of products, else bytes of the tensors that an op reads and "
+                                     "writes. Ops below 0.1 % are left out.",
+                                     run.precision().name, number_cell(1e3 * all / steps, 3).text),
+                     .header = {"op", "runs", "ms", "share", "rate"},
+                     .rows = {}};
+    for (const auto& [key, op] : rows) {
+        const bool product = op.multiply_adds > 0;
+        const double rate = (product ? op.multiply_adds : op.bytes) / std::max(op.seconds, 1e-9) / 1e9;
+        table.rows.push_back({{fmt::format("{}: {}", key.first, key.second)},
+                              number_cell(static_cast<double>(op.runs) / steps, 3),
+                              number_cell(1e3 * op.seconds / steps, 3),
+                              {percent(op.seconds / all), op.seconds / all},
+                              {fmt::format("{} {}", number_cell(rate, 3).text, product ? "GMAC/s" : "GB/s"), rate}});
+    }
+    return table;
+}
+
 std::string progress_line(const Experiment& experiment, std::int64_t of, std::string_view speed) {
     std::string text = fmt::format("{}/{} {}", experiment.steps(), of, speed);
     for (const Run& run : experiment.runs()) {
@@ -159,6 +186,8 @@ Document document_of(std::span<const Outcome> outcomes, const ExperimentOptions&
         document.add(Heading{fmt::format("{} left {}:", name, reference), 3});
         document.add(std::move(left));
     }
+    for (const Outcome& o : outcomes)
+        if (o.run->profile) document.add(profile_table(*o.run));
     return document;
 }
 

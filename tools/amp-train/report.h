@@ -12,6 +12,8 @@ namespace amp::train_tool {
 std::string plan_report(const TrainOptions& options, const TrainingProgram& training);
 /// The bytes that a run keeps, by purpose.
 TableBlock memory_table(const TrainOptions& options, const TrainingProgram& training);
+/// Where the time of a run's steps went, the longest first.
+TableBlock profile_table(const Run& run);
 /// One line: steps, speed, losses, scales and skips of all runs.
 std::string progress_line(const Experiment& experiment, std::int64_t of, std::string_view speed);
 /// What the terminal says of runs at their end, and of a run that is served in narrow formats.

@@ -30,7 +30,7 @@ void check_evaluation(const CLI::App& app) {
 } // namespace
 
 void refuse_reports(const CLI::App& app, const char* mode) {
-    refuse(app, mode, {"--record", "--json", "--reference", "--departure"});
+    refuse(app, mode, {"--record", "--json", "--reference", "--departure", "--profile"});
 }
 
 void refuse_unused(const CLI::App& app, const TrainToolOptions& options) {
