@@ -254,7 +254,8 @@ constexpr void take_split(std::string_view& text, std::string_view full, Accumul
     if (row == split_rows.end() || to.parts < 2 || to.parts > 1024)
         throw std::invalid_argument(
             "accumulator '" + std::string(full) +
-            "': expected -splitN, -splitNcyclic or -splitNpairs at the end, with 2 to 1024 parts");
+            "': expected -splitN, -splitNcyclic or -splitNpairs at the end, with 2 to 1024 parts, after any -acc16 and "
+            "-promoteN");
     to.split = row->order;
     to.tile = row->tile;
 }
@@ -277,7 +278,7 @@ constexpr Accumulator base_accumulator(std::string_view name, std::string_view f
                   names_of_rows(hardware_rows) + ", " + names_of_rows(plain_sums) +
                       ", or a format (fp32, bf16, e6m9, binary16p11 ...) for a chain of fused "
                       "multiply-adds; -acc16 for the FP16 accumulator of an fp16 or FP8 row, -promoteN to "
-                      "add sums of N products in FP32, -splitN for split-K in N parts");
+                      "add sums of N products in FP32, -splitN for split-K in N parts, in this order");
 }
 
 } // namespace detail

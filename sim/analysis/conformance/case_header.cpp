@@ -39,6 +39,14 @@ struct Field {
 };
 
 using Text = std::optional<std::string>;
+
+/// What becomes of numbers too large for the result: integers saturate, whatever the policy says.
+Overflow overflow_of(const Question& q) {
+    return q.to.value_or(q.format).is_integer() ? Overflow::saturate_all : q.policy.overflow;
+}
+
+bool has_scales(const Question& q) { return q.op == Op::dot && q.scales; }
+DotScales& scales_in(Question& q) { return q.scales ? *q.scales : q.scales.emplace(); }
 Text if_arithmetic(const Question& q, std::string_view text) { return has_flags(q) ? Text(text) : std::nullopt; }
 
 constexpr std::array fields = {
@@ -54,6 +62,11 @@ constexpr std::array fields = {
           [](Question& q, std::string_view text) { q.sum = accumulator(text); }},
     Field{"k", [](const Question& q) { return q.op == Op::dot ? Text(std::to_string(q.k)) : std::nullopt; },
           [](Question& q, std::string_view text) { q.k = whole(text); }},
+    Field{"scale", [](const Question& q) { return has_scales(q) ? Text(q.scales->format.name) : std::nullopt; },
+          [](Question& q, std::string_view text) { scales_in(q).format = format(text); }},
+    Field{"block",
+          [](const Question& q) { return has_scales(q) ? Text(std::to_string(q.scales->block)) : std::nullopt; },
+          [](Question& q, std::string_view text) { scales_in(q).block = whole(text); }},
     Field{"profile", [](const Question& q) { return if_arithmetic(q, q.profile); },
           [](Question& q, std::string_view text) {
               q.policy = profile(text).policy;
@@ -65,7 +78,7 @@ constexpr std::array fields = {
                                                rounding_names[3], rounding_names[4], rounding_names[5]};
               q.policy.rounding = parse_name<Rounding>("rounding", directed, text);
           }},
-    Field{"overflow", [](const Question& q) { return if_arithmetic(q, name_of(q.policy.overflow)); },
+    Field{"overflow", [](const Question& q) { return if_arithmetic(q, name_of(overflow_of(q))); },
           [](Question& q, std::string_view text) {
               q.policy.overflow = parse_name<Overflow>("overflow", overflow_names, text);
           }},
