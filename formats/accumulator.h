@@ -184,7 +184,7 @@ inline bool flushes_subnormals(std::string_view generation) {
         const std::string name = std::string(known.empty() ? "" : ", ") + std::string(row.generation());
         if (!known.ends_with(name.substr(known.empty() ? 0 : 2))) known += name;
     }
-    throw_unknown("hardware", generation, known);
+    throw_unknown("hardware", generation, known + " (not cdna1, about which sources disagree)");
 }
 
 namespace detail {
@@ -275,7 +275,8 @@ constexpr Accumulator base_accumulator(std::string_view name, std::string_view f
         if (sum.is_signed) return {.sum = sum};
     }
     throw_unknown("accumulator", full,
-                  names_of_rows(hardware_rows) + ", " + names_of_rows(plain_sums) +
+                  names_of_rows(hardware_rows) + " (not CDNA1, about which sources disagree), " +
+                      names_of_rows(plain_sums) +
                       ", or a format (fp32, bf16, e6m9, binary16p11 ...) for a chain of fused "
                       "multiply-adds; -acc16 for the FP16 accumulator of an fp16 or FP8 row, -promoteN to "
                       "add sums of N products in FP32, -splitN for split-K in N parts, in this order");

@@ -185,7 +185,8 @@ void check(const OperandScaling& operand) {
     if (operand.upper != UpperScales{.level = operand.upper.level} && operand.rule != ScaleRule::nvfp4 &&
         operand.rule != ScaleRule::quartet)
         throw std::invalid_argument(fmt::format("4over6 and e4m3-max need E4M3 scales of blocks below an upper scale, "
-                                                "which only the rules nvfp4 and quartet have, not {}",
+                                                "which only the rules nvfp4 and quartet have, not {}: "
+                                                "name one operand (input-4over6=mae), or leave it out",
                                                 name_of(operand.rule)));
     constexpr int most = 16; // TE's sums of errors
     if (operand.upper.four_over_six != FourOverSix::off &&

@@ -6,6 +6,7 @@
 #include <ampscope/sim/base/parallel.h>
 #include <ampscope/tools/amp-format/facts.h>
 
+#include <fmt/format.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nlohmann/json.hpp>
