@@ -1,4 +1,5 @@
 """Products and block formats from Python: each element against dot(), others' casts, and refusals in one line."""
+import functools
 import itertools
 import pickle
 
@@ -78,7 +79,7 @@ def test_scaled_mm_with_scales_of_rows_rounds_after_each_factor_and_the_bias(tra
     sums = ampscope.matmul(a, b, "hopper-wgmma-fp8-promote128", a_format="e5m2", b_format="e4m3")
     scaled = (sums * y) * x if transposed else (sums * x) * y
     assert not np.array_equal(scaled, sums * (x * y))
-    ours = lambda **more: ampscope.scaled_mm(a, b, x, y, a_format="e5m2", b_format="e4m3", transposed=transposed, **more)
+    ours = functools.partial(ampscope.scaled_mm, a, b, x, y, a_format="e5m2", b_format="e4m3", transposed=transposed)
     assert np.array_equal(ours(out_format="fp32"), scaled)
     assert np.array_equal(ours(bias=bias), ampscope.quantize(scaled + bias, "bf16"))
     assert np.array_equal(ours(bias=bias, out_format="fp16"), ampscope.quantize(scaled + bias, "fp16"))

@@ -40,11 +40,6 @@ struct Field {
 
 using Text = std::optional<std::string>;
 
-/// What becomes of numbers too large for the result: integers saturate, whatever the policy says.
-Overflow overflow_of(const Question& q) {
-    return q.to.value_or(q.format).is_integer() ? Overflow::saturate_all : q.policy.overflow;
-}
-
 bool has_scales(const Question& q) { return q.op == Op::dot && q.scales; }
 DotScales& scales_in(Question& q) { return q.scales ? *q.scales : q.scales.emplace(); }
 Text if_arithmetic(const Question& q, std::string_view text) { return has_flags(q) ? Text(text) : std::nullopt; }
@@ -78,7 +73,7 @@ constexpr std::array fields = {
                                                rounding_names[3], rounding_names[4], rounding_names[5]};
               q.policy.rounding = parse_name<Rounding>("rounding", directed, text);
           }},
-    Field{"overflow", [](const Question& q) { return if_arithmetic(q, name_of(overflow_of(q))); },
+    Field{"overflow", [](const Question& q) { return if_arithmetic(q, name_of(q.policy.overflow)); },
           [](Question& q, std::string_view text) {
               q.policy.overflow = parse_name<Overflow>("overflow", overflow_names, text);
           }},
