@@ -79,7 +79,7 @@ constexpr float scaled_dot_as_read(const Accumulator& acc, const FormatSpec& fa,
 /// summed by itself, and its sum times the product of its two scales is added to a total by an FP32 fused multiply-add,
 /// as DeepGEMM promotes it. cuBLAS, as TE's reference of it computes, multiplies the sum by one scale and adds its
 /// product with the other: the same bits where scales are powers of two, an FP32 rounding elsewhere where they are not.
-/// Of split-K this total knows nothing: it splits the sum within a block. It begins with c, a number of acc.total() where
+/// Of split-K this total knows nothing: it splits the sum within a block. It begins with c, of acc.total() where
 /// the accumulator applies the scales, else of FP32.
 constexpr float scaled_dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format,
                            const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, const FormatSpec& scale,
