@@ -84,6 +84,16 @@ TEST_CASE("headers of scaled dot products that do not fit are named with the lin
     refuses(plain, "seed: 0", "scale: e4m3\n# seed: 0", "line 12: ", "has the key scale, which add does not have");
 }
 
+TEST_CASE("files of long dot products are read back") {
+    const Scratch scratch;
+    const std::string path = (scratch / "long.txt").string();
+    const std::string arguments =
+        "vectors e2m1 dot --accumulate blackwell-mxf4nvf4 --scale e4m3 --k 20000 --n 3 --out ";
+    CHECK(format_tool(arguments + path).code == 0);
+    const Outcome o = check_tool("vectors " + path);
+    CHECK_MESSAGE(o.code == 0, o.err);
+}
+
 TEST_CASE("options of scales that mean nothing") {
     const auto wrong = [](const std::string& arguments, std::string_view what) {
         format_tool.check_error("vectors " + arguments, 2, {what});
