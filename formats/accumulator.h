@@ -184,7 +184,7 @@ inline bool flushes_subnormals(std::string_view generation) {
         const std::string name = std::string(known.empty() ? "" : ", ") + std::string(row.generation());
         if (!known.ends_with(name.substr(known.empty() ? 0 : 2))) known += name;
     }
-    throw_unknown("hardware", generation, known);
+    throw_unknown("hardware", generation, known + " (not cdna1, about which sources disagree)");
 }
 
 namespace detail {
@@ -254,7 +254,8 @@ constexpr void take_split(std::string_view& text, std::string_view full, Accumul
     if (row == split_rows.end() || to.parts < 2 || to.parts > 1024)
         throw std::invalid_argument(
             "accumulator '" + std::string(full) +
-            "': expected -splitN, -splitNcyclic or -splitNpairs at the end, with 2 to 1024 parts");
+            "': expected -splitN, -splitNcyclic or -splitNpairs at the end, with 2 to 1024 parts, after any -acc16 and "
+            "-promoteN");
     to.split = row->order;
     to.tile = row->tile;
 }
@@ -274,10 +275,11 @@ constexpr Accumulator base_accumulator(std::string_view name, std::string_view f
         if (sum.is_signed) return {.sum = sum};
     }
     throw_unknown("accumulator", full,
-                  names_of_rows(hardware_rows) + ", " + names_of_rows(plain_sums) +
+                  names_of_rows(hardware_rows) + " (not CDNA1, about which sources disagree), " +
+                      names_of_rows(plain_sums) +
                       ", or a format (fp32, bf16, e6m9, binary16p11 ...) for a chain of fused "
                       "multiply-adds; -acc16 for the FP16 accumulator of an fp16 or FP8 row, -promoteN to "
-                      "add sums of N products in FP32, -splitN for split-K in N parts");
+                      "add sums of N products in FP32, -splitN for split-K in N parts, in this order");
 }
 
 } // namespace detail

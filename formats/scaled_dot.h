@@ -24,20 +24,24 @@ constexpr bool applies_scales(const Accumulator& acc, const FormatSpec& scale, s
            (scale == e8m0 || (s.e4m3 && scale == e4m3));
 }
 
-/// The sums of blocks, each times its two scales, in an FP32 total: sum(x, y) is the dot product of a block's numbers.
-/// Without scales, the sum of all as one block.
+/// The addend of a sum that has none: what is added to -0 stays as it is.
+inline constexpr float no_addend = -0.0F;
+
+/// c plus the sums of blocks, each times its two scales, in an FP32 total: sum(x, y) is the dot product of a block's
+/// numbers. Without scales, the sum of all as one block, without c.
 template <class Sum>
-constexpr float scaled_total(const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, const Sum& sum) {
+constexpr float scaled_total(const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, const Sum& sum,
+                             float c = no_addend) {
     Arithmetic math{fp32_format()};
-    std::uint32_t total = 0;
     const std::size_t k = a.values.size();
+    auto total = std::bit_cast<std::uint32_t>(k == 0 && c == 0 ? 0.0F : c);
     for (std::size_t i = 0; i * block < k; ++i) {
         const std::size_t begin = i * block, n = block < k - begin ? block : k - begin;
         const float of_block = sum(a.values.subspan(begin, n), b.values.subspan(begin, n));
         if (a.scales.empty()) return of_block;
         const auto part = std::bit_cast<std::uint32_t>(of_block),
                    scale = std::bit_cast<std::uint32_t>(detail::fp32_mul(a.scales[i], b.scales[i]));
-        total = i == 0 ? math.mul(part, scale) : math.fma(part, scale, total);
+        total = math.fma(part, scale, total);
     }
     return std::bit_cast<float>(total);
 }
@@ -60,12 +64,12 @@ constexpr TermScale term_scale(const FormatSpec& scale, float a, float b) {
 template <class Sum>
 constexpr float scaled_dot_as_read(const Accumulator& acc, const FormatSpec& fa, const FormatSpec& fb,
                                    const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block,
-                                   const FormatSpec& scale, const Sum& sum) {
+                                   const FormatSpec& scale, const Sum& sum, float c = no_addend) {
     if (a.scales.empty() || !applies_scales(acc, scale, static_cast<std::int64_t>(block)))
-        return scaled_total(a, b, block, sum);
+        return scaled_total(a, b, block, sum, c);
     for (std::size_t i = 0; i * block < a.values.size(); ++i)
         if (a.scales[i] != a.scales[i] || b.scales[i] != b.scales[i]) return detail::hardware_nan();
-    return detail::whole_dot(acc, fa, fb, a.values, b.values, 0, [&](std::size_t k) {
+    return detail::whole_dot(acc, fa, fb, a.values, b.values, c == 0 ? 0 : c, [&](std::size_t k) {
         return detail::term_scale(scale, a.scales[k / block], b.scales[k / block]);
     });
 }
@@ -75,13 +79,15 @@ constexpr float scaled_dot_as_read(const Accumulator& acc, const FormatSpec& fa,
 /// summed by itself, and its sum times the product of its two scales is added to a total by an FP32 fused multiply-add,
 /// as DeepGEMM promotes it. cuBLAS, as TE's reference of it computes, multiplies the sum by one scale and adds its
 /// product with the other: the same bits where scales are powers of two, an FP32 rounding elsewhere where they are not.
-/// Of split-K this total knows nothing: it splits the sum within a block.
+/// Of split-K this total knows nothing: it splits the sum within a block. It begins with c, of acc.total() where
+/// the accumulator applies the scales, else of FP32.
 constexpr float scaled_dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format,
-                           const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, const FormatSpec& scale) {
+                           const ScaledNumbers& a, const ScaledNumbers& b, std::size_t block, const FormatSpec& scale,
+                           float c = no_addend) {
     const FormatSpec fa = acc.reads(a_format), fb = acc.reads(b_format);
-    return scaled_dot_as_read(acc, fa, fb, a, b, block, scale, [&](std::span<const float> x, std::span<const float> y) {
-        return dot_as_read(acc, fa, fb, x, y, 0);
-    });
+    return scaled_dot_as_read(
+        acc, fa, fb, a, b, block, scale,
+        [&](std::span<const float> x, std::span<const float> y) { return dot_as_read(acc, fa, fb, x, y, 0); }, c);
 }
 
 } // namespace amp

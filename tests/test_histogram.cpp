@@ -123,6 +123,9 @@ TEST_CASE("the classes equal rounding in exact integers, at every edge of every 
     }
     for (const char* name : {"e8m0", "int8", "binary8p3uf"})
         CHECK_THROWS_AS(check_counted(format(name), "format", true), std::invalid_argument);
+    CHECK_THROWS_WITH(check_counted(format("binary8p3uf"), "--format", true),
+                      doctest::Contains("binary8p3uf has no negative numbers, and a histogram does not tell signs"));
+    CHECK_THROWS_WITH(check_counted(format("int8")), doctest::Contains("--recipe general,format=int8 casts blocks"));
     for (const char* name : {"binary8p3se", "binary8p1sf"}) {
         CHECK_THROWS_AS(check_counted(format(name)), std::invalid_argument);
         CHECK_NOTHROW(check_counted(format(name), "format", true));

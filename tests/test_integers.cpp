@@ -72,7 +72,7 @@ TEST_CASE("100,000 dot products of each row, more than 30,000 (INT4: 10,000) wit
             over += std::fabs(whole) > 0x1p31 ? 1 : 0;
             std::vector<std::uint32_t> x, y;
             for (std::size_t i = 0; i < k; ++i) x.push_back(encode(fa, a[i])), y.push_back(encode(fb, b[i]));
-            tally.expect(exact::dot(acc, fa, fb, x, y, bits(c)), bits(got), where);
+            tally.expect(exact::dot(acc, {fa, fb}, x, y, bits(c)), bits(got), where);
         });
         INFO(name);
         CHECK(over > (name.ends_with("k64") ? 10000 : 30000));

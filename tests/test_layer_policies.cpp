@@ -266,21 +266,21 @@ TEST_CASE("an option of a recipe is of the recipe, of all operands or of one") {
     CHECK((one.input.requantizes && !one.weight.requantizes));
     CHECK(precision("quartet2,scaling-weight-rule=nvfp4").scaling->weight_in_backward->rule == ScaleRule::nvfp4);
     for (const auto& [options, error] : std::vector<std::pair<std::string, std::string>>{
-             {"scaling-upper=line", "upper scales of lines need blocks of one line, such as 1x16"},
+             {"scaling-upper=line", "such as 1x16, not 16x16: name one operand (input-upper=line)"},
              {"scaling-4over6=best", "unknown 4over6 'best'; known: off, mae, mse"},
              {"scaling-block=16", "expected a block such as 1x16"},
              {"scaling-weight-block=1x32,scaling-4over6=mae", "4over6 takes blocks of 1x16 and 16x16"},
              {"scaling-random-bits=33", "expected a whole number from 1 to 32"},
              {"scaling-weight-random-bits=8", "weight-random-bits changes nothing: no such operand is rounded"},
              {"scaling-history=3", "unknown option of a recipe 'history'"},
-             {"scaling-rule=mx-te,scaling-e4m3-max=256", "only the rules nvfp4 and quartet have"},
+             {"scaling-rule=mx-te,scaling-e4m3-max=256", "which only the rules nvfp4 and quartet have, not mx-te"},
              {"scaling-upper=none", "only the rule amax does without upper scales"},
              {"scaling-scale=e5m2", "only the rule amax has scales of any format"},
              {"scaling-scale-rounding=up", "only the rule amax has scales of any format"},
              {"scaling-rule=mx-te,scaling-upper=tensor", "the rule mx-te has no choice of upper scales"},
              {"scaling-rule=amax,scaling-scale=int8", "int8 has integers"},
              {"scaling-rule=amax,scaling-scale-rounding=stochastic", "not rounded stochastically"},
-             {"scaling-rule=amax,scaling-4over6=mae", "only the rules nvfp4 and quartet have"},
+             {"scaling-rule=amax,scaling-4over6=mae", "which only the rules nvfp4 and quartet have, not amax"},
              {"scaling-format=e8m0", "e8m0 holds scales, not numbers"}})
         CHECK_THROWS_WITH_AS(recipe(options), doctest::Contains(error.c_str()), std::invalid_argument);
     for (const char* rule : {"amax", "affine", "nvfp4", "mx-even"})

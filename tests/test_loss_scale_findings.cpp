@@ -124,6 +124,54 @@ TEST_CASE("recorded gradients: underflow and the recommended scale, element by e
     CHECK(contains(f.advice, "Least is lost by " + f.swept.front().name));
 }
 
+TEST_CASE("formats that end within a binade: the largest gradient of each step decides") {
+    // binary8p3se ends at 1.5 * 2^15: from 1.625 * 2^15 on numbers are infinite, to nearest, and the tie goes to 1.5.
+    const fs::path sample = fs::path(AMPSCOPE_TEST_DATA) / "../../notebooks/data/gradients/deep_tanh";
+    std::vector<double> numbers = numbers_of(sample);
+    std::erase(numbers, 0);
+    std::ranges::sort(numbers);
+    for (const char* name : {"binary8p3se", "binary8p4se", "binary6p2se", "binary8p1se"}) {
+        LossScaleOptions options = asked({"constant,init=2^20"});
+        options.format = format(name);
+        const LossScaleFindings f = loss_scale_findings(sample, options);
+        int highest = -200, lowest = 200;
+        for (int k = -200; k <= 200; ++k) {
+            const auto cast = [&](double x) { return quantize(options.format, std::ldexp(x, k)); };
+            if (std::isfinite(cast(numbers.back()))) highest = k;
+            const auto zeros = std::ranges::partition_point(numbers, [&](double x) { return cast(x) == 0; });
+            const auto lost = static_cast<double>(zeros - numbers.begin());
+            if (lost < options.recommendation.limit * static_cast<double>(numbers.size())) lowest = std::min(lowest, k);
+        }
+        CAPTURE(name);
+        CHECK(f.recommendation.highest_safe == highest);
+        CHECK(f.recommendation.lowest_enough == lowest);
+    }
+    // A log of amax, on both sides of the tie.
+    const Scratch scratch;
+    const auto highest_safe = [&](const char* amax) {
+        LossScaleOptions options = asked({"none"});
+        options.format = format("binary8p3se");
+        const std::string log = std::string("step,amax\n0,") + amax + "\n1,0.25\n";
+        return loss_scale_findings(write_file(scratch / "log.csv", log), options).recommendation.highest_safe;
+    };
+    CHECK(highest_safe("1.625") == 15);
+    CHECK(highest_safe("1.6251") == 14);
+    // A histogram alone knows the largest gradient only by its class.
+    GradientLog log;
+    log.name = "run";
+    log.steps = {{.step = 7}};
+    log.steps[0].magnitudes.add(unpack(1.6251));
+    LossScaleOptions options = asked({"none"});
+    options.format = format("binary8p3se");
+    CHECK_THROWS_WITH_AS(loss_scale_findings(log, options),
+                         doctest::Contains("step 7 has a histogram, but not the largest gradient (amax)"), FileError);
+    log.steps[0].amax = 1.6251;
+    CHECK(loss_scale_findings(log, options).recommendation.highest_safe == 14);
+    options.format = format("binary8p3ue");
+    CHECK_THROWS_WITH_AS(loss_scale_findings(log, options), doctest::Contains("no negative numbers"),
+                         std::invalid_argument);
+}
+
 TEST_CASE("a run folder: what its log, its configuration and its histograms say") {
     const Scratch scratch;
     const fs::path run = scratch / "runs/a";

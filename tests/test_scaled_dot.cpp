@@ -9,6 +9,7 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -42,11 +43,13 @@ TEST_CASE("scales are part of Blackwell's sums") {
         const std::size_t k = 1 + random() % 200, blocks = (k + of.block - 1) / of.block;
         const std::vector<float> a = Operands(m->a, random()).make(kind, k), b = Operands(m->b, random()).make(kind, k);
         RandomScales scales(of.scales, of.block, blocks, random);
+        const float any = std::ldexp(static_cast<float>(random()), static_cast<int>(random() % 80) - 70),
+                    c = index % 3 == 0 ? 0 : quantize(accumulator(m->name).total(), index % 2 == 0 ? any : -any);
         const auto ours = [&] {
             return bits(scaled_dot(accumulator(m->name), format(m->a), format(m->b), {a, scales.a}, {b, scales.b},
-                                   of.block, format(of.scales)));
+                                   of.block, format(of.scales), index % 6 == 0 ? no_addend : c));
         };
-        tally.expect(ours(), oracle::dot(*m, a, b, 0, scales.products), [&] {
+        tally.expect(ours(), oracle::dot(*m, a, b, c, scales.products), [&] {
             return fmt::format("{}, {} scales for {}, k {}, case {}", m->name, of.scales, of.block, k, index);
         });
         (index % 2 == 0 ? scales.a : scales.b).back() = std::numeric_limits<float>::quiet_NaN();
@@ -76,5 +79,25 @@ TEST_CASE("other scales multiply the sums of blocks, which are added by fused mu
                               std::span(b).subspan(128 * i, n));
         want = std::fma(sum, a_scales[i] * b_scales[i], want);
     }
-    CHECK(scaled_dot(acc, format("e4m3"), format("e4m3"), {a, a_scales}, {b, b_scales}, 128, format("fp32")) == want);
+    const auto ours = [&](float c) {
+        return scaled_dot(acc, format("e4m3"), format("e4m3"), {a, a_scales}, {b, b_scales}, 128, format("fp32"), c);
+    };
+    CHECK(ours(0) == want);
+    CHECK(ours(no_addend) == want);
+    float with_c = 0x1.8p30F;
+    for (std::size_t i = 0; i < 3; ++i) {
+        const std::size_t n = i < 2 ? 128 : 44;
+        const float sum = dot(acc, format("e4m3"), format("e4m3"), std::span(a).subspan(128 * i, n),
+                              std::span(b).subspan(128 * i, n));
+        with_c = std::fma(sum, a_scales[i] * b_scales[i], with_c);
+    }
+    CHECK(ours(0x1.8p30F) == with_c);
+    // Without an addend a sum that underflows keeps its sign; an empty one is +0.
+    const float one[] = {1}, least[] = {-0x1p-100F};
+    const auto tiny = [&](float c) {
+        return bits(scaled_dot({}, format("fp32"), format("fp32"), {least, one}, {least, least}, 1, format("fp32"), c));
+    };
+    CHECK(tiny(no_addend) == 0x80000000);
+    CHECK(tiny(0) == 0);
+    CHECK(bits(scaled_dot({}, format("fp32"), format("fp32"), {}, {}, 1, format("fp32"))) == 0);
 }

@@ -149,14 +149,32 @@ TEST_CASE("every operation: written files are read back as they were, and each c
     std::vector<std::string> questions;
     for (const char* name : {"fp32", "tf32", "fp16", "e4m3", "e5m2fnuz", "e2m1", "e6m9"})
         for (const auto& op : cf::testfloat_operations()) questions.push_back(fmt::format("{} {}", name, op.name));
-    for (const char* end : {"fp32 convert --to e4m3 --overflow saturate_all", "bf16 convert --to e8m0 --rounding up",
-                            "e8m0 convert --to tf32", "fp16 fma --rounding to_odd --flush-subnormals",
-                            "fp16 mul --profile vcvtneps2bf16 --tininess before", "bf16 roundToInt --exact",
-                            "e4m3 dot --accumulate hopper-wgmma-fp8 --b e5m2", "fp16 dot --accumulate volta-fp16-acc16",
-                            "fp32 dot --accumulate ampere-tf32 --k 9", "e5m2 dot --accumulate hopper-mma-fp8 --k 37",
-                            "e2m1 dot --accumulate blackwell-fp8 --b e3m2", "bf16 dot --accumulate kahan --k 5",
-                            "fp16 dot --accumulate pairwise --k 7", "fp32 dot --accumulate exact",
-                            "tf32 dot --accumulate bf16", "e4m3 dot --accumulate hopper-wgmma-fp8-promote64 --k 150"})
+    for (const char* end : {"fp32 convert --to e4m3 --overflow saturate_all",
+                            "bf16 convert --to e8m0 --rounding up",
+                            "e8m0 convert --to tf32",
+                            "fp16 fma --rounding to_odd --flush-subnormals",
+                            "fp16 mul --profile vcvtneps2bf16 --tininess before",
+                            "bf16 roundToInt --exact",
+                            "int8 mul",
+                            "fp16 convert --to int4",
+                            "e4m3 dot --accumulate hopper-wgmma-fp8 --b e5m2",
+                            "fp16 dot --accumulate volta-fp16-acc16",
+                            "fp32 dot --accumulate ampere-tf32 --k 9",
+                            "e5m2 dot --accumulate hopper-mma-fp8 --k 37",
+                            "e2m1 dot --accumulate blackwell-fp8 --b e3m2",
+                            "bf16 dot --accumulate kahan --k 5",
+                            "fp16 dot --accumulate pairwise --k 7",
+                            "fp32 dot --accumulate exact",
+                            "tf32 dot --accumulate bf16",
+                            "e4m3 dot --accumulate hopper-wgmma-fp8-promote64 --k 150",
+                            "e2m1 dot --accumulate blackwell-mxf4nvf4 --scale e4m3",
+                            "e2m1 dot --accumulate blackwell-mxf4nvf4-promote64 --scale e8m0 --block 32 --k 150",
+                            "e4m3 dot --accumulate blackwell-fp8 --b e2m1 --scale e8m0 --k 100",
+                            "e5m2 dot --accumulate blackwell-fp8-acc16-split3cyclic --scale e8m0 --k 400",
+                            "e4m3 dot --accumulate hopper-wgmma-fp8 --scale fp32 --block 128 --k 300",
+                            "e4m3 dot --accumulate hopper-wgmma-fp8-acc16 --scale e8m0 --block 32",
+                            "int4 dot --accumulate int32 --scale bf16 --block 32",
+                            "bf16 dot --accumulate fp16 --scale e5m2 --block 1 --k 5"})
         questions.emplace_back(end);
     std::string files;
     for (std::size_t i = 0; i < questions.size(); ++i) {
@@ -229,6 +247,7 @@ TEST_CASE("the same command gives the same bytes, another seed others; kinds sha
     // Pinned: whoever changes how cases are made changes what others have recorded, and a new layout number says so.
     CHECK(hash("fp16 fma --n 3000 --seed 7") == 8292789249338657605);
     CHECK(hash("e4m3 dot --accumulate hopper-wgmma-fp8 --b e5m2 --n 300") == 17057761708103773407U);
+    CHECK(hash("e2m1 dot --accumulate blackwell-mxf4nvf4 --scale e4m3 --n 300") == 9314552164224514504U);
     const std::vector<std::string> lines = lines_of(amp_format("vectors fp16 fma --n 6 --seed 1").out);
     REQUIRE(lines.size() == 17);
     CHECK(contains(lines[8], "kinds: edges 2, random 2, ties 2"));

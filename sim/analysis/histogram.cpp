@@ -122,10 +122,14 @@ void check_counted(const FormatSpec& format, std::string_view option, bool fine)
         throw std::invalid_argument(fmt::format("{}: {} ends within a binade where a histogram does not tell numbers "
                                                 "apart; amp-histogram counts it in the tensors themselves",
                                                 option, format.name));
-    const char* const why = format.is_scale()   ? "holds scales, not numbers"
-                            : !format.is_signed ? "has no negative numbers"
-                                                : "is not symmetric";
-    throw std::invalid_argument(fmt::format("{}: {} {}; amp-format converts to it", option, format.name, why));
+    if (format.is_scale())
+        throw std::invalid_argument(
+            fmt::format("{}: {} holds scales, not numbers; amp-format converts to it", option, format.name));
+    // Histograms are of magnitudes: they do not tell which elements become zero for their sign, or end differently.
+    throw std::invalid_argument(fmt::format(
+        "{}: {} {}, and a histogram does not tell signs; amp-format converts to it, "
+        "and amp-histogram --recipe general,format={} casts blocks to it",
+        option, format.name, format.is_signed ? "is not symmetric" : "has no negative numbers", format.name));
 }
 
 ClassCounts& ClassCounts::operator+=(const ClassCounts& other) {

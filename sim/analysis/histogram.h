@@ -68,7 +68,7 @@ struct MagnitudeHistogram {
     [[nodiscard]] MagnitudeHistogram scaled(int log2_scale) const;
 
     /// Counts what nearest-even rounding to `format` makes of the elements times 2^log2_scale; the product is exact.
-    /// Only for formats of which classes_tell().
+    /// Of formats of which classes do not tell (classes_tell()), what overflows is counted as normal.
     [[nodiscard]] ClassCounts classify(const FormatSpec& format, int log2_scale) const;
 
     bool operator==(const MagnitudeHistogram&) const = default;

@@ -50,8 +50,7 @@ std::string about_start(const LossScaleFindings& f, const LossScaleOptions& opti
     if (measured && r.log2_scale == 0)
         return fmt::format("These gradients need no loss scaling in {}: at scale 1 less than {} of the non-zero ones "
                            "underflow, and none overflows.{}",
-                           format, limit,
-                           records_activations(f.log) ? "" : fmt::format(" {}", without_activations));
+                           format, limit, records_activations(f.log) ? "" : fmt::format(" {}", without_activations));
     if (r.highest_safe < 0)
         return fmt::format("Gradients overflow in {} at scale 1 already: no loss scale helps.", format);
     const int start =
@@ -92,6 +91,36 @@ std::string advice_of(const LossScaleFindings& f, const LossScaleOptions& option
            " Once settled, a dynamic scaler skips about one step in each growth interval: it tries the next scale.";
 }
 
+/// Whether the largest recorded gradient of the step is known to the bit, not only by the class of its magnitude.
+bool knows_largest(const GradientStep& step) {
+    if (step.magnitudes.rows.empty()) return true;
+    MagnitudeHistogram largest;
+    if (step.amax > 0) largest.add(unpack(step.amax));
+    const auto top = [](const MagnitudeHistogram& h) {
+        const auto& [exponent, row] = *h.rows.rbegin();
+        const auto above = std::find_if(row.rbegin(), row.rend(), [](std::uint64_t n) { return n > 0; });
+        return std::pair(exponent, row.rend() - above);
+    };
+    return !largest.rows.empty() && top(step.magnitudes) <= top(largest);
+}
+
+/// The largest gradient of each step, by which recommend() finds the scales at which any overflows in formats that end
+/// where histograms do not tell numbers apart: nothing else about them depends on it.
+FineHistogram largest_of(const GradientLog& log, const FormatSpec& format) {
+    const FineNeeds needs = fine_needs(std::span(&format, 1), Rounding::nearest_even);
+    FineHistogram fine;
+    if (!needs.any()) return fine;
+    for (const GradientStep& s : log.steps) {
+        if (!knows_largest(s))
+            throw FileError(log.name, fmt::format("step {} has a histogram, but not the largest gradient (amax), which "
+                                                  "decides whether any overflows in {}, a format that ends within a "
+                                                  "binade: log amax, record the gradients, or ask for fp16 or e4m3",
+                                                  s.step, format.name));
+        if (s.amax > 0) fine.add(unpack(s.amax), needs);
+    }
+    return fine;
+}
+
 } // namespace
 
 LossScaleOptions standard_loss_scale_options() {
@@ -108,6 +137,7 @@ LossScaleFindings loss_scale_findings(const std::filesystem::path& path, const L
 
 LossScaleFindings loss_scale_findings(GradientLog log, const LossScaleOptions& options, const Watch& watch) {
     const FloatEnvironment environment;
+    check_counted(options.format, "format", true);
     if (options.scalers.empty() || log.steps.empty())
         throw std::invalid_argument("[loss scale] expected a scaler and a step at least");
     LossScaleFindings result{
@@ -130,7 +160,8 @@ LossScaleFindings loss_scale_findings(GradientLog log, const LossScaleOptions& o
         censoring.merge(s.censoring);
         if (s.amax > 0) all.add(unpack(s.amax)); // magnitudes that were not measured must not overflow either
     }
-    result.recommendation = recommend(all, options.format, options.recommendation, censoring);
+    result.recommendation =
+        recommend(all, largest_of(result.log, options.format), options.format, {}, options.recommendation, censoring);
     result.advice = advice_of(result, options);
     std::vector<NamedAlarm> alarms;
     for (const ScalerReplay& scaler : result.replays)

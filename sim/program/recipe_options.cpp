@@ -184,13 +184,19 @@ void check(const OperandScaling& operand) {
     if (operand.upper == UpperScales{}) return;
     if (operand.upper != UpperScales{.level = operand.upper.level} && operand.rule != ScaleRule::nvfp4 &&
         operand.rule != ScaleRule::quartet)
-        throw std::invalid_argument("only the rules nvfp4 and quartet have 4over6 and e4m3-max");
+        throw std::invalid_argument(fmt::format("4over6 and e4m3-max need E4M3 scales of blocks below an upper scale, "
+                                                "which only the rules nvfp4 and quartet have, not {}: "
+                                                "name one operand (input-4over6=mae), or leave it out",
+                                                name_of(operand.rule)));
     constexpr int most = 16; // TE's sums of errors
     if (operand.upper.four_over_six != FourOverSix::off &&
         (operand.along == 0 || operand.along > most || (operand.across != 1 && operand.across != operand.along)))
         throw std::invalid_argument("4over6 takes blocks of 1x16 and 16x16, or smaller ones of these shapes");
     if (operand.upper.lines() && (operand.across != 1 || operand.along == 0))
-        throw std::invalid_argument("upper scales of lines need blocks of one line, such as 1x16");
+        throw std::invalid_argument(
+            fmt::format("upper scales of lines need blocks of one line, such as 1x16, not {}x{}: "
+                        "name one operand (input-upper=line), or give all such a block",
+                        operand.across, operand.along));
 }
 
 } // namespace

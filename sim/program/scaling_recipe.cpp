@@ -191,6 +191,13 @@ constexpr ScalingRecipe recipe_table[] = {
 
 } // namespace
 
+bool ScalingRecipe::leaves_out(OperandRole role, std::int64_t rows, std::int64_t columns) const {
+    if (shapes == ShapeRule::any || shapes == ShapeRule::ocp || gradient.along == 0) return false;
+    const bool columns_fill = columns % gradient.along == 0, rows_fill = rows % gradient.along == 0;
+    if (shapes == ShapeRule::deepseek) return role != OperandRole::weight && !columns_fill;
+    return !columns_fill || !rows_fill;
+}
+
 std::span<const ScalingRecipe> scaling_recipes() { return recipe_table; }
 
 const ScalingRecipe* recipe_of_precision(std::string_view precision) {

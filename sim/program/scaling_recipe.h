@@ -119,6 +119,9 @@ struct ScalingRecipe {
                (for_weight || backward != BackwardOperands::weight_gradient_unscaled);
     }
     [[nodiscard]] bool delayed() const { return history > 0; }
+    /// Whether the source does not cast a tensor of so many rows and columns, because its blocks do not fill it. Here
+    /// they are cast all the same: the last block of a line has what is left.
+    [[nodiscard]] bool leaves_out(OperandRole role, std::int64_t rows, std::int64_t columns) const;
 
     bool operator==(const ScalingRecipe&) const = default;
 };

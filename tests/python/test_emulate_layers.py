@@ -308,6 +308,36 @@ def test_accumulators_that_no_product_had_operands_for_are_named(precision, unus
     assert ("No product had operands that" in str(coverage)) == bool(unused)
 
 
+@pytest.mark.parametrize("precision, shape, left_out", [
+    ("mxfp8", (64, 32, 32), []),
+    ("mxfp8", (4, 32, 64), [("input", "4x64"), ("gradient", "4x32")]),
+    ("nvfp4", (16, 16, 24), [("input", "16x24"), ("weight", "16x24")]),
+    ("amp-bf16,scaling=deepseek", (3, 128, 72), [("input", "3x72")]),
+    ("fp8-current", (3, 5, 7), []),
+])
+def test_shapes_that_the_recipes_library_does_not_cast_are_named(precision, shape, left_out):
+    rows, out, width = shape
+    model = torch.nn.Sequential(torch.nn.Linear(width, out))
+    with ampscope.torch.emulate(model, precision, skip=[]) as machine:
+        for _ in range(2):
+            model(torch.ones(rows, width, requires_grad=True)).sum().backward()
+    coverage = machine.coverage()
+    assert coverage.share == 1
+    assert [(row["module"], row["operand"], row["shape"]) for row in coverage.left_out] == \
+        [("0", *operand) for operand in left_out]
+    text = "cast here, but not by the recipe's library, whose blocks these shapes do not fill:"
+    assert (text in str(coverage)) == bool(left_out)
+    assert not left_out or "\n  0  " + ", ".join(map(" ".join, left_out)) + "\n" in str(coverage)
+
+
+@pytest.mark.parametrize("precision, operands", [("int4", "int8sym x int4"), ("int8", "int8sym x int8sym")])
+def test_operands_with_zero_points_have_the_name_of_their_codes(precision, operands):
+    model = torch.nn.Linear(128, 16)
+    with ampscope.torch.emulate(model, precision) as machine:
+        model(torch.ones(2, 128))
+    assert {row["operands"] for row in machine.coverage()} == {operands}
+
+
 @pytest.mark.parametrize("precision, around", [("amp-bf16", "bf16"), ("tf32", "tf32"), ("amp-fp16", "fp16")])
 def test_skipped_layers_have_full_precision_without_a_recipe_too(precision, around):
     model = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16))

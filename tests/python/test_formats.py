@@ -150,6 +150,10 @@ def test_stochastic_rounding_with_few_bits(variant, ups):
     for bits in (0, 33):
         with pytest.raises(ValueError, match="random_bits: expected 1 to 32"):
             ampscope.quantize(x, "e4m3", rounding="stochastic", random_bits=bits)
+    with pytest.raises(ValueError, match="random_bits changes nothing: the rounding is nearest_even, not stochastic"):
+        ampscope.quantize(x, "e4m3", random_bits=8)
+    with pytest.raises(ValueError, match="stochastic_variant changes nothing: the rounding is up"):
+        ampscope.encode(x, "e4m3", rounding="up", stochastic_variant=variant)
 
 
 def test_a_number_in_each_format():

@@ -1,4 +1,5 @@
 """Products and block formats from Python: each element against dot(), others' casts, and refusals in one line."""
+import functools
 import itertools
 import pickle
 
@@ -68,6 +69,42 @@ def test_scaled_mm_is_the_product_scaled_by_both_scales_and_rounded_twice(fast, 
         ampscope.scaled_mm(a, b, hardware="volta")
     with pytest.raises(ValueError, match="torch-scaled-mm-ada: no accumulator for e4m3 times e5m2"):
         ampscope.scaled_mm(a, b, hardware="ada", b_format="e5m2")
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_scaled_mm_with_scales_of_rows_rounds_after_each_factor_and_the_bias(transposed):
+    a, b = normal("e5m2", 5, 300), normal("e4m3", 300, 7)
+    x, y = (np.float32(rng.uniform(0.5, 2, shape)) for shape in ((5, 1), (1, 7)))
+    bias = ampscope.quantize(rng.standard_normal(7) * 100, "bf16")
+    sums = ampscope.matmul(a, b, "hopper-wgmma-fp8-promote128", a_format="e5m2", b_format="e4m3")
+    scaled = (sums * y) * x if transposed else (sums * x) * y
+    assert not np.array_equal(scaled, sums * (x * y))
+    ours = functools.partial(ampscope.scaled_mm, a, b, x, y, a_format="e5m2", b_format="e4m3", transposed=transposed)
+    assert np.array_equal(ours(out_format="fp32"), scaled)
+    assert np.array_equal(ours(bias=bias), ampscope.quantize(scaled + bias, "bf16"))
+    assert np.array_equal(ours(bias=bias, out_format="fp16"), ampscope.quantize(scaled + bias, "fp16"))
+    fast = ampscope.matmul(a, b, "hopper-wgmma-fp8", a_format="e5m2", b_format="e4m3")
+    assert np.array_equal(ours(use_fast_accum=True, out_format="fp32"), (fast * (y if transposed else x)) *
+                          (x if transposed else y))
+    if not transposed:
+        columns = [ampscope.scaled_mm(a, b[:, i:i + 1], x, y[:, i:i + 1], a_format="e5m2", b_format="e4m3",
+                                      bias=bias[i:i + 1]) for i in range(7)]
+        assert np.array_equal(np.concatenate(columns, 1), ours(bias=bias))
+
+
+@pytest.mark.parametrize("arguments, said", [
+    ({"bias": np.ones(6)}, "bias goes with scales of rows, .* no source says"),
+    ({"transposed": True}, "transposed goes with scales of rows"),
+    ({"scale_a": np.ones((4, 1))}, r"expected \(m, 1\) and \(1, n\) of matrices, got \(4, 1\) and \(\)"),
+    ({"scale_a": np.ones((4, 1)), "scale_b": np.ones((1, 6)), "hardware": "ada"}, "Hopper's kernel alone"),
+    ({"scale_a": np.ones((4, 1)), "scale_b": np.ones((1, 6)), "split": "split2"}, "no split-K"),
+    ({"scale_a": np.ones((4, 1)), "scale_b": np.ones((1, 6)), "out_format": "e4m3"}, "bf16, fp16 or"),
+    ({"scale_a": np.ones((4, 1)), "scale_b": np.ones((1, 6)), "bias": np.ones(6), "out_format": "fp32"}, "not fp32"),
+    ({"scale_a": np.ones((4, 1)), "scale_b": np.ones((1, 6)), "bias": np.ones(5)}, "each of 6 columns, got \\(5,\\)"),
+])
+def test_scaled_mm_says_what_a_call_does_not_have(arguments, said):
+    with pytest.raises(ValueError, match=said):
+        ampscope.scaled_mm(normal("e4m3", 4, 32), normal("e4m3", 32, 6), **arguments)
 
 
 @pytest.mark.parametrize("a, b", [((3, 4), (4, 5)), ((2, 3, 4), (4, 5)), ((3, 4), (2, 4, 5)), ((2, 1, 3, 4), (3, 4, 5)),

@@ -18,11 +18,12 @@ std::string mismatch_text(const VectorFile& file, const RecordedMismatch& m) {
                        word(m.got), std::bit_cast<float>(m.got), word(m.want), std::bit_cast<float>(m.want));
 }
 
-/// "convert fp32 to e4m3", "dot e4m3 x e5m2, hopper-wgmma-fp8".
+/// "convert fp32 to e4m3", "e4m3 x e5m2, hopper-wgmma-fp8".
 std::string operation_text(const conformance::Question& q) {
     if (q.op == conformance::Op::convert) return fmt::format("convert {} to {}", q.format.name, q.to->name);
     if (q.op != conformance::Op::dot) return fmt::format("{} {}", q.format.name, name_of(q.op));
-    return fmt::format("{} x {}, {}", q.format.name, q.b.value_or(q.format).name, q.sum->name);
+    const std::string scales = q.scales ? fmt::format(", {} scales of {}", q.scales->format.name, q.scales->block) : "";
+    return fmt::format("{} x {}, {}{}", q.format.name, q.b.value_or(q.format).name, q.sum->name, scales);
 }
 
 /// "3C00 01", as the file has it.

@@ -21,6 +21,7 @@ constexpr const char* vector_examples = R"(Examples:
   amp-format vectors fp32 convert --to e4m3 --overflow saturate_all --out cast.npz
   amp-format vectors binary8p3 Exp --kinds all --profile p3109-sat-finite > exp.txt
   amp-format vectors e4m3 dot --accumulate hopper-wgmma-fp8 --k 64 --b e5m2 --out dot.npz
+  amp-format vectors e2m1 dot --accumulate blackwell-mxf4nvf4 --scale e4m3 > nvfp4.txt
   amp-crosscheck vectors cases.txt
 
 A line of the text has the operands of a case, its result and its flags, in
@@ -67,6 +68,11 @@ CLI::App& add_vectors(CommandLine& app, VectorOptions& options) {
     v.add_option("--k", options.question.k, "Number of products of dot")
         ->transform(whole_number(1, 1 << 20))
         ->capture_default_str();
+    v.add_option("--scale", options.scale,
+                 "Format of the scales of dot's operands: e8m0, e4m3, fp32 ...; default: no scales. A row that applies "
+                 "them, as Blackwell's do, has them in its sums; of other rows they multiply the sum of each block");
+    v.add_option("--block", options.block, "Number of products that share a scale; default: as the row has them")
+        ->transform(whole_number(1, 1 << 20));
     v.add_option("--tininess", options.tininess, "Whether tininess is detected before or after rounding")
         ->check(one_of(std::array<std::string_view, 2>{"after", "before"}))
         ->capture_default_str();
@@ -80,13 +86,18 @@ void interpret(const CLI::App& command, VectorOptions& options, const std::strin
     q.format = format(options.format);
     q.op = conformance::parse_op(options.operation);
     refuse(command, options.operation, q.op == Op::convert, {"--to"});
-    refuse(command, options.operation, q.op == Op::dot, {"--b", "--accumulate", "--k"});
+    refuse(command, options.operation, q.op == Op::dot, {"--b", "--accumulate", "--k", "--scale", "--block"});
+    refuse(command, "dot without --scale", q.op != Op::dot || !options.scale.empty(), {"--block"});
     refuse(command, options.operation, q.op == Op::round_to_int, {"--exact"});
     refuse(command, options.operation, q.op != Op::dot,
            {"--profile", "--rounding", "--overflow", "--flush-subnormals", "--tininess"});
     if (!options.to.empty()) q.to = format(options.to);
     if (!options.b.empty()) q.b = format(options.b);
     if (!options.accumulator.empty()) q.sum = accumulator(options.accumulator);
+    if (!options.scale.empty()) {
+        const std::uint64_t group = q.sum ? static_cast<std::uint64_t>(q.sum->scales.group) : 0;
+        q.scales = {.format = format(options.scale), .block = command.count("--block") > 0 ? options.block : group};
+    }
     q.profile = profile;
     q.policy = policy;
     q.policy.tininess = options.tininess == "before" ? Tininess::before_rounding : Tininess::after_rounding;

@@ -8,8 +8,9 @@ namespace amp::format_tool {
 
 /// The words of the command line, and what they mean.
 struct VectorOptions {
-    std::string format, operation, to, b, accumulator, tininess = "after", out = "-";
+    std::string format, operation, to, b, accumulator, scale, tininess = "after", out = "-";
     std::vector<std::string> kinds;
+    std::uint64_t block = 0;
     conformance::Question question;
 };
 

@@ -47,7 +47,7 @@ void interpret(const CLI::App& app, const Words& words, LossScaleToolOptions& op
     options.paths.assign(words.paths.begin(), words.paths.end());
     check_columns(app, options);
     options.format = format(words.format);
-    check_counted(options.format, "--format");
+    check_counted(options.format, "--format", true);
     options.recorded_under = named_scaler(words.recorded_under);
     for (const std::string& name : words.scalers) options.scalers.push_back(named_scaler(name));
     if (words.scalers.empty()) options.scalers = standard_loss_scale_options().scalers;

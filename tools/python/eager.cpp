@@ -59,6 +59,16 @@ EagerOp make_op(const std::string& name, const Precision& precision, const std::
     return {name, precision, layer, operands, format(result), settings};
 }
 
+/// The name of an operand's format: of numbers less a zero point, which take a bit more, that of the codes.
+std::string operand_name(const Program& program, const FormatSpec& stored) {
+    for (const Tape* tape : {&program.forward, &program.backward})
+        for (const Instruction& i : *tape)
+            if (const auto* const cast = std::get_if<op::Quantize>(&i.op);
+                cast != nullptr && cast->scaling.rule == ScaleRule::affine && cast->scaling.stored() == stored)
+                return cast->scaling.element.name;
+    return stored.name;
+}
+
 /// What the op's products multiply: "e4m3 x e4m3"; of several, "e5m2 x e4m3, e4m3 x e5m2".
 std::string operands_of(const EagerOp& op, bool backward) {
     std::vector<std::string> all;
@@ -66,12 +76,34 @@ std::string operands_of(const EagerOp& op, bool backward) {
         if (const auto* const product = std::get_if<op::Matmul>(&i.op); product != nullptr) {
             const auto read = [&](TensorId id) {
                 const FormatSpec& as = product->arithmetic.operands;
-                return std::string(as == fp32_format() ? op.program()[id].format.name : as.name);
+                return as == fp32_format() ? operand_name(op.program(), op.program()[id].format) : std::string(as.name);
             };
             const std::string text = read(product->a) + " x " + read(product->b);
             if (std::ranges::find(all, text) == all.end()) all.push_back(text);
         }
     return fmt::format("{}", fmt::join(all, ", "));
+}
+
+/// The operands of the op's casts that the layer's recipe would leave out where it comes from, and their shapes.
+std::vector<std::pair<std::string, std::string>> left_out(const EagerOp& op, const Precision& precision,
+                                                          const std::string& layer) {
+    std::vector<std::pair<std::string, std::string>> all;
+    const std::optional<ScalingRecipe> recipe = precision.at(layer + ".").scaling;
+    for (const Tape* tape : {&op.program().forward, &op.program().backward})
+        for (const Instruction& i : *tape) {
+            const auto* const cast = std::get_if<op::Quantize>(&i.op);
+            if (cast == nullptr || !recipe) continue;
+            const TensorInfo& from = op.program()[cast->in];
+            const std::int64_t columns = from.shape.back(), rows = from.count() / columns;
+            const TensorRole is = op.program()[cast->out].role;
+            const auto [role, name] = is == TensorRole::weight     ? std::pair(OperandRole::weight, "weight")
+                                      : is == TensorRole::gradient ? std::pair(OperandRole::gradient, "gradient")
+                                                                   : std::pair(OperandRole::input, "input");
+            std::pair<std::string, std::string> operand(name, fmt::format("{}x{}", rows, columns));
+            if (recipe->leaves_out(role, rows, columns) && std::ranges::find(all, operand) == all.end())
+                all.push_back(std::move(operand));
+        }
+    return all;
 }
 
 using Address = std::uintptr_t; // of a tensor's elements, which the caller keeps alive; 0: absent
@@ -88,8 +120,7 @@ Team pytorch_threads() {
     return team;
 }
 
-/// The named accumulators that take none of these formats. Integers that are wider than a row of the table, operands
-/// less a zero point, are taken by those of integers.
+/// The named accumulators that take none of these formats. Integers of any name are taken by those of integers.
 std::vector<std::string> unused_accumulators(const Precision& p, const std::vector<std::string>& formats) {
     std::vector<std::string> unused;
     for (const auto* const named : {&p.accumulators, &p.backward_accumulators})
@@ -216,6 +247,7 @@ void bind_eager(nb::module_& m) {
         .def_prop_ro("shape", [](const EagerOp& op) { return op.shape(); })
         .def_prop_ro("gradient_format", [](const EagerOp& op) { return op.gradient_format().name; })
         .def("operands", &operands_of, nb::arg("backward"))
+        .def("left_out", &left_out, nb::arg("precision"), nb::arg("layer"), InEnvironment())
         .def(
             "forward",
             [](const EagerOp& op, const std::vector<Address>& operands, Address out, const EagerContext& context) {

@@ -6,6 +6,7 @@
 #include <ampscope/sim/base/parallel.h>
 #include <ampscope/tools/amp-format/facts.h>
 
+#include <fmt/format.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nlohmann/json.hpp>
@@ -19,15 +20,21 @@ using namespace format_tool;
 /// How a call rounds, from keywords.
 BatchOptions options_of(const std::string& rounding, const std::string& overflow, const std::string& subnormals,
                         const std::string& profile_name, std::uint64_t seed, std::uint32_t stream, std::uint32_t step,
-                        std::uint64_t first_index, int random_bits, const std::string& variant) {
+                        std::uint64_t first_index, std::optional<int> random_bits, const std::string& variant) {
     BatchOptions o;
     if (!profile_name.empty()) o.policy = profile(profile_name).policy;
     if (!rounding.empty()) o.policy.rounding = parse_name<Rounding>("rounding", rounding_names, rounding);
     if (!overflow.empty()) o.policy.overflow = parse_name<Overflow>("overflow", overflow_names, overflow);
     if (!subnormals.empty()) o.policy.subnormals = parse_name<Subnormals>("subnormals", subnormals_names, subnormals);
-    if (random_bits < 1 || random_bits > 32) throw std::invalid_argument("random_bits: expected 1 to 32");
-    o.policy.random_bits = static_cast<std::uint8_t>(random_bits);
-    o.policy.variant = parse_name<StochasticVariant>("stochastic_variant", stochastic_variant_names, variant);
+    const int bits = random_bits.value_or(32);
+    if (bits < 1 || bits > 32) throw std::invalid_argument("random_bits: expected 1 to 32");
+    o.policy.random_bits = static_cast<std::uint8_t>(bits);
+    if (!variant.empty())
+        o.policy.variant = parse_name<StochasticVariant>("stochastic_variant", stochastic_variant_names, variant);
+    if (o.policy.rounding != Rounding::stochastic && (random_bits || !variant.empty()))
+        throw std::invalid_argument(fmt::format("{} changes nothing: the rounding is {}, not stochastic",
+                                                random_bits ? "random_bits" : "stochastic_variant",
+                                                name_of(o.policy.rounding)));
     o.key = {.seed = seed, .stream = stream, .step = step};
     o.first_index = first_index;
     return o;
@@ -238,7 +245,7 @@ void bind_formats(nb::module_& m) {
         .def(nb::init<BatchOptions>());
     m.def("policy", &options_of, nb::arg("rounding") = "", nb::arg("overflow") = "", nb::arg("subnormals") = "",
           nb::arg("profile") = "", nb::arg("seed") = 0, nb::arg("stream") = 0, nb::arg("step") = 0,
-          nb::arg("first_index") = 0, nb::arg("random_bits") = 32, nb::arg("stochastic_variant") = "a",
+          nb::arg("first_index") = 0, nb::arg("random_bits") = nb::none(), nb::arg("stochastic_variant") = "",
           InEnvironment());
     m.def("quantize", &quantized<float>, nb::arg("format"), nb::arg("x").noconvert(), nb::arg("policy"),
           nb::arg("threads") = 0, InEnvironment());

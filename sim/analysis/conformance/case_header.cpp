@@ -39,6 +39,9 @@ struct Field {
 };
 
 using Text = std::optional<std::string>;
+
+bool has_scales(const Question& q) { return q.op == Op::dot && q.scales; }
+DotScales& scales_in(Question& q) { return q.scales ? *q.scales : q.scales.emplace(); }
 Text if_arithmetic(const Question& q, std::string_view text) { return has_flags(q) ? Text(text) : std::nullopt; }
 
 constexpr std::array fields = {
@@ -54,6 +57,11 @@ constexpr std::array fields = {
           [](Question& q, std::string_view text) { q.sum = accumulator(text); }},
     Field{"k", [](const Question& q) { return q.op == Op::dot ? Text(std::to_string(q.k)) : std::nullopt; },
           [](Question& q, std::string_view text) { q.k = whole(text); }},
+    Field{"scale", [](const Question& q) { return has_scales(q) ? Text(q.scales->format.name) : std::nullopt; },
+          [](Question& q, std::string_view text) { scales_in(q).format = format(text); }},
+    Field{"block",
+          [](const Question& q) { return has_scales(q) ? Text(std::to_string(q.scales->block)) : std::nullopt; },
+          [](Question& q, std::string_view text) { scales_in(q).block = whole(text); }},
     Field{"profile", [](const Question& q) { return if_arithmetic(q, q.profile); },
           [](Question& q, std::string_view text) {
               q.policy = profile(text).policy;

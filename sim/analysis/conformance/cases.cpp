@@ -1,6 +1,6 @@
 #include <ampscope/sim/analysis/conformance/cases.h>
 
-#include <ampscope/formats/dot.h>
+#include <ampscope/formats/scaled_dot.h>
 #include <ampscope/sim/analysis/conformance/detail/operands.h>
 #include <ampscope/sim/analysis/conformance/exact_arithmetic.h>
 
@@ -24,10 +24,35 @@ std::vector<float> decoded(const FormatSpec& f, std::span<const std::uint32_t> c
     return values;
 }
 
+/// The codes of a dot product's operands.
+struct DotCodes {
+    std::span<const std::uint32_t> a, b, a_scales, b_scales;
+    std::uint32_t c;
+};
+
+DotCodes dot_codes(const Question& q, std::span<const std::uint32_t> operands) {
+    const std::uint64_t n = scales_of(q);
+    return {.a = operands.first(q.k),
+            .b = operands.subspan(q.k, q.k),
+            .a_scales = operands.subspan(2 * q.k, n),
+            .b_scales = operands.subspan(2 * q.k + n, n),
+            .c = operands.back()};
+}
+
 std::uint32_t dot_answer(const Question& q, std::span<const std::uint32_t> operands) {
-    const FormatSpec total = q.sum->total(), b_format = q.b.value_or(q.format);
-    const float sum = dot(*q.sum, q.format, b_format, decoded(q.format, operands.first(q.k)),
-                          decoded(b_format, operands.subspan(q.k, q.k)), decode(total, operands[2 * q.k]));
+    const FormatSpec total = total_of(q), b_format = q.b.value_or(q.format);
+    const DotCodes codes = dot_codes(q, operands);
+    const std::vector<float> a = decoded(q.format, codes.a), b = decoded(b_format, codes.b);
+    const float c = decode(total, codes.c);
+    float sum = 0;
+    if (q.scales) {
+        const std::vector<float> a_scales = decoded(q.scales->format, codes.a_scales),
+                                 b_scales = decoded(q.scales->format, codes.b_scales);
+        sum =
+            scaled_dot(*q.sum, q.format, b_format, {a, a_scales}, {b, b_scales}, q.scales->block, q.scales->format, c);
+    } else {
+        sum = dot(*q.sum, q.format, b_format, a, b, c);
+    }
     return encode(total, sum, {.nan = NanRule::payload}); // hardware's NaN has every bit set
 }
 
@@ -52,6 +77,9 @@ void check_formats(const Question& q) {
     }
     if (q.k < 1 || q.k > most_products)
         throw std::invalid_argument(fmt::format("a dot product has 1 to {} products, not {}", most_products, q.k));
+    if (q.scales && (q.scales->block < 1 || q.scales->block > most_products))
+        throw std::invalid_argument(
+            fmt::format("scales need the number of products that share one, from 1 to {}: --block", most_products));
 }
 
 } // namespace
@@ -61,11 +89,14 @@ int Column::digits() const { return format ? (format->bits() + shift() + 3) / 4 
 std::uint32_t Column::mask() const { return format ? format->code_mask() : last; }
 
 std::vector<Column> columns_of(const Question& q) {
-    if (q.op == Op::dot)
-        return {{"a", q.format, q.k},
-                {"b", q.b.value_or(q.format), q.k},
-                {"c", q.sum->total()},
-                {"result", q.sum->total()}};
+    if (q.op == Op::dot) {
+        std::vector<Column> columns = {{"a", q.format, q.k}, {"b", q.b.value_or(q.format), q.k}};
+        for (const std::string_view name : {"a_scale", "b_scale"})
+            if (q.scales) columns.push_back({name, q.scales->format, scales_of(q)});
+        columns.push_back({"c", total_of(q)});
+        columns.push_back({"result", total_of(q)});
+        return columns;
+    }
     if (q.op == Op::convert) return {{"a", q.format}, {"result", *q.to}};
     std::vector<Column> columns;
     for (std::size_t i = 0; i < row_of(q.op).operands; ++i)
@@ -79,7 +110,15 @@ std::vector<Column> columns_of(const Question& q) {
 }
 
 std::uint64_t operands_of(const Question& q) {
-    return q.op == Op::dot ? 2 * q.k + 1 : q.op == Op::convert ? 1 : row_of(q.op).operands;
+    return q.op == Op::dot ? 2 * (q.k + scales_of(q)) + 1 : q.op == Op::convert ? 1 : row_of(q.op).operands;
+}
+
+std::uint64_t scales_of(const Question& q) { return q.scales ? (q.k + q.scales->block - 1) / q.scales->block : 0; }
+
+FormatSpec total_of(const Question& q) {
+    const bool behind = // sums of blocks are added in FP32
+        q.scales && !applies_scales(*q.sum, q.scales->format, static_cast<std::int64_t>(q.scales->block));
+    return behind ? fp32_format() : q.sum->total();
 }
 
 std::string_view name_of(Op op) { return op == Op::convert ? "convert" : op == Op::dot ? "dot" : row_of(op).name; }
@@ -147,9 +186,15 @@ Answer answer(const Question& q, std::span<const std::uint32_t> operands) {
 }
 
 Answer exact_answer(const Question& q, std::span<const std::uint32_t> operands) {
-    if (q.op == Op::dot)
-        return {exact::dot(*q.sum, q.format, q.b.value_or(q.format), operands.first(q.k), operands.subspan(q.k, q.k),
-                           operands[2 * q.k])};
+    if (q.op == Op::dot) {
+        const DotCodes codes = dot_codes(q, operands);
+        const exact::Formats of{q.format, q.b.value_or(q.format)};
+        if (!q.scales) return {exact::dot(*q.sum, of, codes.a, codes.b, codes.c)};
+        const exact::Scales scales{q.scales->format, q.scales->block, codes.a_scales, codes.b_scales};
+        const bool within = applies_scales(*q.sum, q.scales->format, static_cast<std::int64_t>(q.scales->block));
+        return {within ? exact::dot(*q.sum, of, codes.a, codes.b, codes.c, scales)
+                       : exact::dot_of_blocks(*q.sum, of, codes.a, codes.b, codes.c, scales)};
+    }
     const exact::Result result = q.op == Op::convert ? exact::convert(q.format, operands[0], *q.to, q.policy)
                                                      : exact::apply(q.format, q.policy, q.op, three(operands), q.exact);
     return {result.code, result.flags};

@@ -28,25 +28,32 @@ inline constexpr std::array<std::string_view, 7> kind_names = {"edges",     "ran
                                                                "one_large", "specials", "all"};
 constexpr std::string_view name_of(Kind kind) { return kind_names[static_cast<std::size_t>(kind)]; }
 
+/// The scales of a dot product's operands: their format, and how many numbers share one. The last has what is left.
+struct DotScales {
+    FormatSpec format{};
+    std::uint64_t block = 0;
+};
+
 /// What cases are to be made.
 struct Question {
     Op op = Op::add;
-    FormatSpec format{};              ///< the operands' format
-    std::optional<FormatSpec> to{};   ///< the format of a conversion's result
-    std::string profile = "ieee";     ///< the row of `profiles` that `policy` began as
-    Policy policy{};                  ///< how all but dot products round; not stochastically
-    bool exact = false;               ///< roundToInt raises inexact
-    std::optional<FormatSpec> b{};    ///< the format of a dot product's second operand; else `format`
-    std::optional<Accumulator> sum{}; ///< how a dot product adds up
-    std::uint64_t k = 64;             ///< number of products
-    std::vector<Kind> kinds{};        ///< empty: those of kinds_of()
-    std::uint64_t count = 10000;      ///< number of cases, the same of each kind (some kinds have one more)
+    FormatSpec format{};               ///< the operands' format
+    std::optional<FormatSpec> to{};    ///< the format of a conversion's result
+    std::string profile = "ieee";      ///< the row of `profiles` that `policy` began as
+    Policy policy{};                   ///< how all but dot products round; not stochastically
+    bool exact = false;                ///< roundToInt raises inexact
+    std::optional<FormatSpec> b{};     ///< the format of a dot product's second operand; else `format`
+    std::optional<Accumulator> sum{};  ///< how a dot product adds up
+    std::uint64_t k = 64;              ///< number of products
+    std::optional<DotScales> scales{}; ///< scaled_dot() with the addend c instead of dot()
+    std::vector<Kind> kinds{};         ///< empty: those of kinds_of()
+    std::uint64_t count = 10000;       ///< number of cases, the same of each kind (some kinds have one more)
     std::uint64_t seed = 0;
 };
 
 /// A group of columns of a case: codes of one format, or small numbers.
 struct Column {
-    std::string_view name; ///< a, b, c or result
+    std::string_view name; ///< a, b, a_scale, b_scale, c or result
     std::optional<FormatSpec> format{};
     std::uint64_t words = 1;
     std::uint32_t last = 1; ///< without a format: 1 where the words are 0 and 1, 7 where they are classes
@@ -61,6 +68,10 @@ struct Column {
 std::vector<Column> columns_of(const Question& question);
 /// Codes of all operands of a case.
 std::uint64_t operands_of(const Question& question);
+/// Number of scales of each operand of a dot product; 0 without scales.
+std::uint64_t scales_of(const Question& question);
+/// The format of a dot product's addend and result.
+FormatSpec total_of(const Question& question);
 /// Dot products raise no flags: matrix hardware has none.
 inline bool has_flags(const Question& question) { return question.op != Op::dot; }
 

@@ -14,6 +14,7 @@ struct Terms {
     const FormatSpec &a_format, &b_format, &total;
     std::vector<std::uint32_t> a, b;
     std::uint32_t c = 0;
+    std::vector<std::uint32_t> a_scales{}, b_scales{};
 };
 
 std::uint32_t negated(const FormatSpec& f, std::uint32_t code) {
@@ -121,11 +122,45 @@ void fill_specials(Terms& t, Draw& draw) {
     }
 }
 
+/// A number from 2^-6 to 2^7: what scales of tensors look like, where a format has them.
+std::uint32_t ordinary_scale(const FormatSpec& f, Draw& draw) {
+    const int e = std::clamp(draw.between(-6, 6), f.min_exponent(), f.max_exponent());
+    Flags unused;
+    return round_pack(f, false, e - 31, std::uint64_t{1} << 31 | draw.word(), {.rounding = Rounding::toward_zero}, 0,
+                      unused);
+}
+
+/// Edges among edges; elsewhere one in four any finite code, among specials one in four NaN or zero. Terms that cancel,
+/// or are of one size, share a scale.
+void fill_scales(std::vector<std::uint32_t>& scales, const FormatSpec& f, Kind kind, Draw& draw) {
+    const bool one_for_all = kind == Kind::cancel || kind == Kind::one_large;
+    const std::vector<std::uint32_t> edges = edge_codes(f);
+    for (std::uint32_t& code : scales)
+        if (one_for_all && &code != &scales.front()) code = scales.front();
+        else if (kind == Kind::edges) code = finite_edge(f, edges, draw);
+        else code = !one_for_all && draw.one_in(4) ? finite_code(f, draw) : ordinary_scale(f, draw);
+    if (kind != Kind::specials || !draw.one_in(4)) return;
+    std::uint32_t& code = scales[draw.below(scales.size())];
+    code = f.has_zero && draw.one_in(2) ? zero_of(f, draw) : f.has_nan() ? f.nan_code() : code;
+}
+
+/// Moves the addend by the first block's scales in three of four cases, so that it keeps the size of the products.
+void scale_addend(Terms& t, const FormatSpec& scale, Draw& draw) {
+    const Unpacked x = unpack(scale, t.a_scales.front()), y = unpack(scale, t.b_scales.front());
+    Unpacked c = unpack(t.total, t.c);
+    const auto finite = [](const Unpacked& u) { return u.kind == amp::Kind::finite; };
+    if (draw.one_in(4) || !finite(x) || !finite(y) || !finite(c)) return;
+    const auto binade = [](const Unpacked& u) { return u.exponent + bit_length(u.significand) - 1; };
+    c.exponent += binade(x) + binade(y);
+    Flags unused;
+    t.c = pack(t.total, c, {.overflow = Overflow::saturate_all}, 0, unused);
+}
+
 } // namespace
 
 std::vector<std::uint32_t> dot_operands(const Question& q, Kind kind, const RandomKey& key, std::uint64_t at) {
     Draw draw(key, at);
-    const FormatSpec b_format = q.b.value_or(q.format), total = q.sum->total();
+    const FormatSpec b_format = q.b.value_or(q.format), total = total_of(q);
     Terms t{q.format, b_format, total, std::vector<std::uint32_t>(q.k), std::vector<std::uint32_t>(q.k)};
     switch (kind) {
     case Kind::edges: fill_edges(t, draw); break;
@@ -136,8 +171,13 @@ std::vector<std::uint32_t> dot_operands(const Question& q, Kind kind, const Rand
     case Kind::ties:
     case Kind::all: fill_random(t, draw); break;
     }
+    for (std::vector<std::uint32_t>* scales : {&t.a_scales, &t.b_scales}) {
+        scales->resize(scales_of(q));
+        if (q.scales) fill_scales(*scales, q.scales->format, kind, draw);
+    }
+    if (q.scales) scale_addend(t, q.scales->format, draw);
     std::vector<std::uint32_t> codes = std::move(t.a);
-    codes.insert(codes.end(), t.b.begin(), t.b.end());
+    for (const auto* more : {&t.b, &t.a_scales, &t.b_scales}) codes.insert(codes.end(), more->begin(), more->end());
     codes.push_back(t.c);
     return codes;
 }

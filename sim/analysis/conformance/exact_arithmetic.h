@@ -82,8 +82,27 @@ Result fused(const FormatSpec& format, const Policy& policy, const Number& a, co
 /// A code of one format in another.
 Result convert(const FormatSpec& from, std::uint32_t code, const FormatSpec& to, const Policy& policy);
 
-/// Codes a . b + c as the accumulator adds up, c and the result in the accumulator's total().
-std::uint32_t dot(const Accumulator& accumulator, const FormatSpec& a_format, const FormatSpec& b_format,
-                  std::span<const std::uint32_t> a, std::span<const std::uint32_t> b, std::uint32_t c);
+using Codes = std::span<const std::uint32_t>;
+
+/// The formats of a dot product's operands.
+struct Formats {
+    const FormatSpec &a, &b;
+};
+
+/// Scales of the operands of a dot product, one for `block` numbers each.
+struct Scales {
+    FormatSpec format{};
+    std::size_t block = 1;
+    Codes a{}, b{};
+};
+
+/// Codes a . b + c as the accumulator adds up, c and the result in the accumulator's total(). With scales, they are
+/// part of its sums; it must be one that applies them.
+std::uint32_t dot(const Accumulator& accumulator, const Formats& formats, Codes a, Codes b, std::uint32_t c,
+                  const Scales& scales = {});
+
+/// c plus the dot product of each block, times the product of its scales, by fused multiply-adds in FP32.
+std::uint32_t dot_of_blocks(const Accumulator& accumulator, const Formats& formats, Codes a, Codes b, std::uint32_t c,
+                            const Scales& scales);
 
 } // namespace amp::exact

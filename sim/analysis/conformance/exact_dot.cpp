@@ -9,8 +9,6 @@ namespace amp::exact {
 
 namespace {
 
-using Codes = std::span<const std::uint32_t>;
-
 constexpr Policy nearest{}, hardware_nearest{.nan = NanRule::all_ones};
 
 /// A number as hardware reads it in the format f: 1 <= significand < 2, or less at the format's least exponent. FP32
@@ -73,8 +71,25 @@ Term sum_of_group(std::span<const Term> products) {
     return {Class::finite, sum.negative, sum.numerator, unit, 0};
 }
 
+/// A scale as a term: hardware ignores its sign. E8M0 has no subnormal numbers.
+Term scale_term(const FormatSpec& f, std::uint32_t code) {
+    const Number x = read(f, code);
+    Term t{x.kind, false, x.numerator, x.exponent, x.exponent};
+    if (x.kind == Class::finite && !f.is_scale())
+        t.exponent = std::max(x.numerator.bits() - 1 + x.exponent, 1 - f.bias());
+    return t;
+}
+
+/// A product, or the sum of a group of them, times its scales.
+Term scaled(Term t, const Term& scale) {
+    if (t.kind != Class::finite) return t;
+    if (scale.kind == Class::zero) return {};
+    return {t.kind, t.negative, t.n * scale.n, t.unit + scale.unit, t.exponent + scale.exponent};
+}
+
 /// Steps of a fused sum over part of a dot product, filled up with zeros.
-std::uint32_t steps(const Accumulator& acc, const std::vector<Term>& products, std::uint32_t c) {
+std::uint32_t steps(const Accumulator& acc, const std::vector<Term>& products, std::span<const Term> scales,
+                    std::uint32_t c) {
     const auto size = static_cast<std::size_t>(acc.products),
                group = acc.scales.sums_groups ? static_cast<std::size_t>(acc.scales.group) : 1;
     for (std::size_t begin = 0; begin < products.size(); begin += size) {
@@ -83,6 +98,7 @@ std::uint32_t steps(const Accumulator& acc, const std::vector<Term>& products, s
             const std::size_t n = i < products.size() ? std::min(group, products.size() - i) : 0;
             if (n == 0) some.emplace_back();
             else some.push_back(group == 1 ? products[i] : sum_of_group(std::span(products).subspan(i, n)));
+            if (n != 0 && !scales.empty()) some.back() = scaled(some.back(), scales[i]);
         }
         c = step(acc, some, c);
     }
@@ -94,20 +110,28 @@ std::uint32_t add(const Accumulator& acc, const FormatSpec& f, std::uint32_t x, 
     return apply(f, acc.method == Accumulation::fused ? hardware_nearest : nearest, Op::add, {x, y, 0}).code;
 }
 
-struct Formats {
-    const FormatSpec &a, &b;
+/// The terms of a sum: codes, and for each product that of its scales, unless there are none.
+struct Products {
+    Codes a, b;
+    std::span<const Term> scales{};
+
+    [[nodiscard]] std::size_t size() const { return a.size(); }
+    [[nodiscard]] Products subspan(std::size_t begin, std::size_t n) const {
+        return {a.subspan(begin, n), b.subspan(begin, n), scales.empty() ? scales : scales.subspan(begin, n)};
+    }
 };
 
-std::uint32_t hardware_sum(const Accumulator& acc, const Formats& of, Codes a, Codes b, std::uint32_t c) {
+std::uint32_t hardware_sum(const Accumulator& acc, const Formats& of, const Products& x, std::uint32_t c) {
     const FormatSpec fa = acc.reads(of.a), fb = acc.reads(of.b);
     std::vector<Term> products;
-    for (std::size_t i = 0; i < a.size(); ++i) products.push_back(product(term(of.a, fa, a[i]), term(of.b, fb, b[i])));
-    if (!acc.interleaved) return steps(acc, products, c);
+    for (std::size_t i = 0; i < x.size(); ++i)
+        products.push_back(product(term(of.a, fa, x.a[i]), term(of.b, fb, x.b[i])));
+    if (!acc.interleaved) return steps(acc, products, x.scales, c);
     for (std::size_t begin = 0; begin < products.size(); begin += 32) {
         std::vector<Term> halves[2] = {}; // k mod 4 in {0, 1}, then in {2, 3}
         for (std::size_t k = 0; k < 32; ++k)
             halves[k % 4 / 2].push_back(begin + k < products.size() ? products[begin + k] : Term{});
-        c = add(acc, acc.result(), c, steps(acc, halves[1], steps(acc, halves[0], 0)));
+        c = add(acc, acc.result(), c, steps(acc, halves[1], {}, steps(acc, halves[0], {}, 0)));
     }
     return c;
 }
@@ -210,10 +234,11 @@ std::uint32_t kahan_sum(const std::vector<std::uint32_t>& products, std::uint32_
     return sum;
 }
 
-std::uint32_t sum_of(const Accumulator& acc, const Formats& of, Codes a, Codes b, std::uint32_t c) {
+std::uint32_t sum_of(const Accumulator& acc, const Formats& of, const Products& x, std::uint32_t c) {
+    const Codes a = x.a, b = x.b;
     std::vector<std::uint32_t> products;
     switch (acc.method) {
-    case Accumulation::fused: return hardware_sum(acc, of, a, b, c);
+    case Accumulation::fused: return hardware_sum(acc, of, x, c);
     case Accumulation::floored:
     case Accumulation::floored_halves: return floored_sum(acc, of, a, b, c);
     case Accumulation::flushed_tree:
@@ -235,37 +260,50 @@ std::uint32_t sum_of(const Accumulator& acc, const Formats& of, Codes a, Codes b
 }
 
 /// A sum that is not split: promoted or not.
-std::uint32_t promoted(const Accumulator& acc, const Formats& of, Codes a, Codes b, std::uint32_t c) {
-    if (acc.promote_every == 0) return sum_of(acc, of, a, b, c);
+std::uint32_t promoted(const Accumulator& acc, const Formats& of, const Products& x, std::uint32_t c) {
+    if (acc.promote_every == 0) return sum_of(acc, of, x, c);
     const auto every = static_cast<std::size_t>(acc.promote_every);
     const FormatSpec result = acc.result();
-    for (std::size_t begin = 0; begin < a.size(); begin += every) {
-        const std::size_t n = std::min(every, a.size() - begin);
-        std::uint32_t part = sum_of(acc, of, a.subspan(begin, n), b.subspan(begin, n), 0);
-        if (const Number x = read(result, part); !(result == fp32)) // every number of the register is one of FP32
-            part = store(fp32, acc.method == Accumulation::fused ? hardware_nearest : nearest, x).code;
+    for (std::size_t begin = 0; begin < x.size(); begin += every) {
+        std::uint32_t part = sum_of(acc, of, x.subspan(begin, std::min(every, x.size() - begin)), 0);
+        if (const Number sum = read(result, part); !(result == fp32)) // every number of the register is one of FP32
+            part = store(fp32, acc.method == Accumulation::fused ? hardware_nearest : nearest, sum).code;
         c = add(acc, fp32, c, part);
     }
     return c;
 }
 
+/// For each of k products the product of its scales; that of a NaN is one.
+std::vector<Term> scale_terms(const Scales& scales, std::size_t k) {
+    std::vector<Term> terms;
+    for (std::size_t i = 0; !scales.a.empty() && i < k; ++i) {
+        const std::size_t block = i / scales.block;
+        terms.push_back(
+            product(scale_term(scales.format, scales.a[block]), scale_term(scales.format, scales.b[block])));
+    }
+    return terms;
+}
+
 } // namespace
 
-std::uint32_t dot(const Accumulator& acc, const FormatSpec& a_format, const FormatSpec& b_format, Codes a, Codes b,
-                  std::uint32_t c) {
-    const Formats of{a_format, b_format};
-    if (acc.parts == 1) return promoted(acc, of, a, b, c);
+std::uint32_t dot(const Accumulator& acc, const Formats& of, Codes a, Codes b, std::uint32_t c, const Scales& scales) {
+    const std::vector<Term> terms = scale_terms(scales, a.size());
+    for (const Term& t : terms)
+        if (t.kind == Class::nan) return acc.total().magnitude_mask();
+    if (acc.parts == 1) return promoted(acc, of, {a, b, terms}, c);
     // Every tile goes to its part; then the parts are added in their order.
     const auto tile = static_cast<std::size_t>(acc.tile), n = static_cast<std::size_t>(acc.parts),
                tiles = (a.size() + tile - 1) / tile, in_a_row = (tiles + n - 1) / n;
     std::vector<std::vector<std::uint32_t>> x(n), y(n);
+    std::vector<std::vector<Term>> z(n);
     for (std::size_t k = 0; k < a.size(); ++k) {
         const std::size_t part = acc.split == SplitOrder::runs ? k / tile / in_a_row : k / tile % n;
         x[part].push_back(a[k]);
         y[part].push_back(b[k]);
+        if (!terms.empty()) z[part].push_back(terms[k]);
     }
     std::vector<std::uint32_t> sums;
-    for (std::size_t i = 0; i < n; ++i) sums.push_back(promoted(acc, of, x[i], y[i], 0));
+    for (std::size_t i = 0; i < n; ++i) sums.push_back(promoted(acc, of, {x[i], y[i], z[i]}, 0));
     if (acc.split == SplitOrder::cyclic_pairs) { // the last one, then pairs
         std::vector<std::uint32_t> pairs = {sums.back()};
         sums.pop_back();
@@ -274,6 +312,18 @@ std::uint32_t dot(const Accumulator& acc, const FormatSpec& a_format, const Form
         sums = pairs;
     }
     for (const std::uint32_t sum : sums) c = add(acc, acc.total(), c, sum);
+    return c;
+}
+
+std::uint32_t dot_of_blocks(const Accumulator& acc, const Formats& of, Codes a, Codes b, std::uint32_t c,
+                            const Scales& scales) {
+    const FormatSpec total = acc.total();
+    for (std::size_t begin = 0; begin < a.size(); begin += scales.block) {
+        const std::size_t n = std::min(scales.block, a.size() - begin), i = begin / scales.block;
+        const std::uint32_t sum = dot(acc, of, a.subspan(begin, n), b.subspan(begin, n), 0),
+                            scale = rounded_product({scales.format, scales.format}, scales.a[i], scales.b[i]);
+        c = fused(fp32, nearest, read(total, sum), read(fp32, scale), read(fp32, c)).code;
+    }
     return c;
 }
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from . import _ampscope
 from ._arrays import (FormatLike, Tensor, as_format, as_singles, as_values, differentiable, integer, like,
                       without_gradient)
+from ._conversions import add, mul, quantize
 from ._tables import Table
 
 
@@ -83,13 +84,22 @@ def matmul(a, b, accumulator="fp32", *, a_format="fp32", b_format=None, alpha=1.
                           lambda a, b: (a @ b) * float(alpha), a, b)
 
 
-def scaled_mm(a: Any, b: Any, scale_a: float = 1.0, scale_b: float = 1.0, *, a_format: FormatLike = "e4m3",
+def scaled_mm(a: Any, b: Any, scale_a: Any = 1.0, scale_b: Any = 1.0, *, a_format: FormatLike = "e4m3",
               b_format: FormatLike | None = None, out_format: FormatLike = "bf16", use_fast_accum: bool = False,
-              hardware: str = "hopper", split: str = "", threads: int = 0) -> Any:
-    """torch._scaled_mm with a scale a tensor as an H100 ("hopper") or an RTX 4060 ("ada") computes it: matmul() with
-    the sums and the epilogue of that call, as mmaemu 0.1.0 states them (PyTorch 2.7.1, cuBLASLt 12.8.3.14). How many
-    parts the library adds K in is its own decision, by shape: `split` is the end of an accumulator's name ("split4",
-    "split4cyclic", "split4pairs"). A bias is not offered, since no source says where it is rounded."""
+              hardware: str = "hopper", split: str = "", bias: Any = None, transposed: bool = False,
+              threads: int = 0) -> Any:
+    """torch._scaled_mm of two matrices.
+
+    A scale a tensor    as an H100 ("hopper") or an RTX 4060 ("ada") computes it: matmul() with sums and epilogue of
+                        that call, as mmaemu 0.1.0 states them (PyTorch 2.7.1, cuBLASLt 12.8.3.14). How many parts
+                        the library adds K in is its own decision, by shape: `split` is the end of an accumulator's name
+                        ("split4", "split4cyclic", "split4pairs"). No bias, as no source says where cuBLASLt rounds it
+    Scales of rows      scale_a of (m, 1) and scale_b of (1, n), on Hopper, as PyTorch's own kernel states it
+                        (RowwiseScaledMM.cu, commit 01386a0): sums that are never split, times scale_a, times scale_b,
+                        plus bias, a number for each column (+0 without), each rounded to FP32; then to `out_format`,
+                        fp32 (without a bias), bf16 or fp16. `transposed`: the kernel computes the transposed product,
+                        also its own decision, by shape, and multiplies by scale_b first
+    Raises ValueError as matmul() does, and for what the call does not have."""
     a_format = as_format(a_format)
     b_format = a_format if b_format is None else as_format(b_format)
     if hardware not in ("hopper", "ada"):
@@ -98,9 +108,35 @@ def scaled_mm(a: Any, b: Any, scale_a: float = 1.0, scale_b: float = 1.0, *, a_f
         raise ValueError(f"split: expected the end of an accumulator's name, such as 'split4', got {split!r}")
     accumulator, epilogue = _ampscope.library_call(f"torch-scaled-mm-{hardware}", a_format, b_format,
                                                    bool(use_fast_accum), split)
-    alpha = np.float32(scale_a) * np.float32(scale_b)
+    if any(np.ndim(scale) != 0 and np.size(scale) != 1 for scale in (scale_a, scale_b)):
+        if hardware != "hopper" or split:
+            raise ValueError("scales of rows are known of Hopper's kernel alone, which has no split-K")
+        return _scaled_by_rows(a, b, scale_a, scale_b, bias, transposed, accumulator, a_format, b_format,
+                               as_format(out_format), threads)
+    if bias is not None or transposed:
+        raise ValueError(f"{'transposed' if bias is None else 'bias'} goes with scales of rows, (m, 1) and (1, n): "
+                         "where cuBLASLt rounds with a scale a tensor, no source says")
+    alpha = np.multiply(*(np.float32(float(scale)) for scale in (scale_a, scale_b)))
     return matmul(a, b, accumulator, a_format=a_format, b_format=b_format, alpha=float(alpha), out_format=out_format,
                   epilogue=epilogue, saturates=True, threads=threads)
+
+
+def _scaled_by_rows(a, b, scale_a, scale_b, bias, transposed, accumulator, a_format, b_format, out_format, threads):
+    """scaled_mm() with a scale for each row of a and each column of b."""
+    sums = matmul(a, b, accumulator, a_format=a_format, b_format=b_format, threads=threads)
+    shapes = tuple(map(tuple, (np.shape(scale_a), np.shape(scale_b))))
+    if sums.ndim != 2 or shapes != ((sums.shape[0], 1), (1, sums.shape[1])):
+        raise ValueError(f"scales of rows: expected (m, 1) and (1, n) of matrices, got {shapes[0]} and {shapes[1]} for "
+                         f"a result of {tuple(sums.shape)}")
+    if out_format.name not in ("bf16", "fp16") + (("fp32",) if bias is None else ()):
+        raise ValueError("out_format: with scales of rows torch stores bf16, fp16 or, without a bias, fp32, not "
+                         f"{out_format.name}")
+    if bias is not None and tuple(np.shape(bias)) != (sums.shape[1],):
+        raise ValueError(f"bias: expected a number for each of {sums.shape[1]} columns, got {tuple(np.shape(bias))}")
+    first, second = (scale_b, scale_a) if transposed else (scale_a, scale_b)
+    scaled = mul(mul(sums, first, format="fp32", threads=threads), second, format="fp32", threads=threads)
+    total = add(scaled, np.float32(0) if bias is None else bias, format="fp32", threads=threads)
+    return quantize(total, out_format, threads=threads)
 
 
 class Blocks(NamedTuple("Blocks", [("values", Any), ("scales", Any)])):

@@ -24,7 +24,7 @@ class HeaderReader {
   private:
     void finish(std::string_view columns);
 
-    Question question_{};
+    Question question_{.count = 0}; // the lines that follow say how many cases there are
     std::vector<std::string> seen_;
     int count_ = 0;
     bool complete_ = false;

@@ -42,11 +42,14 @@ class Coverage(Table):
                 elements of their results differ from those of amp-train's ops, which are rounded once from more bits,
                 and by how many units in the last place at most. Empty with strict="ops"
     unused      accumulators that the precision names and that no product so far had operands for
+    left_out    a Table of the operands that the recipe's library does not cast or refuses, as its blocks do not fill
+                them (TransformerEngine's MXFP8: both axes must be multiples of 32): module, operand, the first such
+                shape. Here they are cast, and the last block of a line has what is left
     """
 
-    def __init__(self, rows, roundings, unused=()):
+    def __init__(self, rows, roundings, unused=(), left_out=()):
         super().__init__(rows)
-        self.roundings, self.unused = Table(roundings), list(unused)
+        self.roundings, self.unused, self.left_out = Table(roundings), list(unused), Table(left_out)
 
     @property
     def multiply_adds(self):
@@ -63,6 +66,13 @@ class Coverage(Table):
         lines = [ran if self else "No product of the model ran."]
         if self and self.unused:
             lines.append(f"No product had operands that {' or '.join(self.unused)} takes.")
+        if self.left_out:
+            lines += ["", "cast here, but not by the recipe's library, whose blocks these shapes do not fill:"]
+            modules = dict.fromkeys(row["module"] for row in self.left_out)
+            width = max(len(module or "(model)") for module in modules)
+            lines += [f"  {module or '(model)':{width}}  " + ", ".join(
+                f"{row['operand']} {row['shape']}" for row in self.left_out if row["module"] == module)
+                for module in modules]
         for title, asked in (("not as asked", False), ("as asked", True)):
             rows = [row for row in self if (row["how"] == AS_ASKED) == asked]
             width = max((len(row["module"] or "(model)") for row in rows), default=0)

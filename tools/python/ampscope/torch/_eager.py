@@ -29,6 +29,7 @@ class Call:
             if len(ops) >= _MOST_OPS:
                 ops.clear()
             op = _ampscope.EagerOp(self.op, self.precision, self.layer, list(described), result, list(self.settings))
+            self.emulation.note_left_out(self.layer, op.left_out(self.precision, self.layer))
             ops[key] = op, op.operands(False), op.operands(True)
         return ops[key]
 

@@ -33,7 +33,7 @@ class Emulation:
         self.weights = Weights(model, precision, converts)
         self._scope, self._local = Scope(), threading.local()
         self._calls, self._evaluation = Calls(), Calls()
-        self._counts, self._lock = {}, threading.Lock()
+        self._counts, self._left_out, self._lock = {}, {}, threading.Lock()
         self._roundings = Roundings()
         self._compares, self.when_compared = strict != "ops", None  # whether PyTorch's ops are compared; called then
         self._step, self._stepping = 0, False
@@ -363,6 +363,12 @@ class Emulation:
         self._add(call.layer, call.op.removesuffix("-transposed"), multiplied, AS_ASKED,
                   products * out.numel() * depth)
 
+    def note_left_out(self, layer, operands):
+        """Keeps the first shape of each operand that the recipe's library would not cast."""
+        with self._lock:
+            for operand, shape in operands:
+                self._left_out.setdefault((layer, operand), shape)
+
     def _passed(self, name, why, args, kwargs, result):
         """Counts what was left to PyTorch. The products of its backward come here by themselves, but those of
         convolutions and nested tensors, which are counted at once."""
@@ -386,4 +392,6 @@ class Emulation:
         multiplied = {form for _, _, operands, how in self._counts if how == AS_ASKED for form in operands.split(" x ")}
         return Coverage(({"module": layer, "op": op, "operands": operands, "how": how, "calls": calls,
                           "multiply_adds": products} for (layer, op, operands, how), (calls, products) in rows),
-                        self._roundings.rows(), self._precision.unused_accumulators(sorted(multiplied)))
+                        self._roundings.rows(), self._precision.unused_accumulators(sorted(multiplied)),
+                        ({"module": layer, "operand": operand, "shape": shape}
+                         for (layer, operand), shape in self._left_out.items()))
