@@ -297,7 +297,7 @@ TEST_CASE("mistakes cost one line") {
     train.check_error("--precision amp-fp16,gradients=fp32", 2, {"autocast decides about gradients"});
     train.check_error("--precision fp32,fp32", 2, {"fp32 is asked for twice"});
     train.check_error("--model rnn", 2, {"rnn", "linear, mlp, cnn, resnet, gpt, llama"});
-    train.check_error("--optimizer lion", 2, {"lion", "adamw"});
+    train.check_error("--optimizer adagrad", 2, {"adagrad", "adamw"});
     train.check_error("--loss-scale thing", 2, {"thing", "deepspeed"});
     train.check_error("--activation swish", 2, {"swish", "gelu_tanh"});
     train.check_error("--growth-factor 0.5", 2, {"growth"});

@@ -120,9 +120,8 @@ op::Update add_state(Program& p, const TrainOptions& o, const ParameterTensors& 
         return id;
     };
     const Precision& q = o.precision;
-    const bool sgd = o.optimizer.kind == OptimizerKind::sgd;
-    if (!sgd || o.optimizer.momentum != 0) update.m = state("m", q.m, q.scaled_state.m);
-    if (!sgd) update.v = state("v", q.v, q.scaled_state.v);
+    if (o.optimizer.has_m()) update.m = state("m", q.m, q.scaled_state.m);
+    if (o.optimizer.has_v()) update.v = state("v", q.v, q.scaled_state.v);
     if (update.rounding == UpdateRounding::kahan) update.compensation = state("compensation", weight.format, {});
     return update;
 }

@@ -48,7 +48,7 @@ void interpret(const Words& words, AdamToolOptions& options) {
     options.weights = words.weights.empty() ? standard.weights : formats_of("--weights", words.weights);
     if (!words.optimizer.empty()) {
         options.optimizer = optimizer(words.optimizer).options;
-        if (options.optimizer->kind == OptimizerKind::sgd) throw std::invalid_argument("--optimizer: sgd has no eps");
+        if (!options.optimizer->has_v()) throw std::invalid_argument("--optimizer: " + words.optimizer + " has no eps");
     }
     if (options.eps.empty()) options.eps = standard.eps;
     options.tensor = tensor_pattern(words.tensor);

@@ -88,7 +88,7 @@ void update_cases(Cases& cases) {
                     OptimizerOptions options = row.options;
                     options.contract = contract;
                     options.weight_decay = 0.1;
-                    if (options.kind == OptimizerKind::sgd) options.momentum = 0.9;
+                    if (facts_of(options.kind).has_momentum) options.momentum = 0.9;
                     op::Update op;
                     op.options = options;
                     op.rounding = rounding;
@@ -97,7 +97,7 @@ void update_cases(Cases& cases) {
                     op.gradient = b.tensor({600}, "fp32", Fill::edges);
                     op.stream = 5;
                     op.m = b.tensor({600}, f, Fill::finite);
-                    if (options.kind != OptimizerKind::sgd) op.v = b.tensor({600}, f, Fill::positive);
+                    if (options.has_v()) op.v = b.tensor({600}, f, Fill::positive);
                     if (rounding == UpdateRounding::kahan) op.compensation = b.tensor({600}, f, Fill::ordinary);
                     cases.push_back(b.build(op));
                 }
@@ -114,8 +114,8 @@ void scaled_update_cases(Cases& cases) {
             op.weight = b.scaled_tensor({600}, "fp16", fill);
             op.gradient = b.tensor({600}, "fp32", fill);
             op.m = b.scaled_tensor({600}, "e4m3", fill);
-            if (row.options.kind != OptimizerKind::sgd) op.v = b.scaled_tensor({600}, "fp16", Fill::positive);
-            if (row.options.kind == OptimizerKind::sgd) op.options.momentum = 0.9;
+            if (row.options.has_v()) op.v = b.scaled_tensor({600}, "fp16", Fill::positive);
+            if (facts_of(row.options.kind).has_momentum) op.options.momentum = 0.9;
             cases.push_back(b.build(op));
         }
 }

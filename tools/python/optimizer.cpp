@@ -75,7 +75,9 @@ void bind_optimizer(nb::module_& m) {
             [](const OptimizerOptions& o) {
                 return std::string(optimizer_kind_names[static_cast<std::size_t>(o.kind)]);
             },
-            "sgd, adam or adamw.", InEnvironment())
+            "sgd, adam, adamw or lion.", InEnvironment())
+        .def_prop_ro("has_m", &OptimizerOptions::has_m, "Whether there is a first moment.", InEnvironment())
+        .def_prop_ro("has_v", &OptimizerOptions::has_v, "Whether there is a second moment.", InEnvironment())
         .def_prop_ro(
             "order",
             [](const OptimizerOptions& o) {

@@ -20,6 +20,7 @@ struct SingleArithmetic {
     AMPSCOPE_DEVICE void multiply(float* out, const float* a, float factor, std::size_t) const { *out = *a * factor; }
     AMPSCOPE_DEVICE void divide(float* out, const float* a, float divisor, std::size_t) const { *out = *a / divisor; }
     AMPSCOPE_DEVICE void add_constant(float* out, const float* a, float x, std::size_t) const { *out = *a + x; }
+    AMPSCOPE_DEVICE void sign(float* out, const float* a, std::size_t n) const { kernels::SignKernel::run(out, a, n); }
     AMPSCOPE_DEVICE void root(float* out, const float* a, std::size_t) const { *out = std::sqrt(*a); }
     AMPSCOPE_DEVICE void quotient(float* out, const float* a, const float* b, std::size_t) const { *out = *a / *b; }
     AMPSCOPE_DEVICE void add_scaled(float* out, const float* a, const float* b, float factor, std::size_t n) const {

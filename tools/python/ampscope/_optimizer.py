@@ -9,7 +9,7 @@ from ._arrays import FormatLike, as_floats, as_format
 
 
 class Optimizer:
-    """SGD, Adam or AdamW in the order of operations of a row of ampscope.optimizers, with weights and state in any
+    """SGD, Adam, AdamW or Lion in the order of operations of a row of ampscope.optimizers, with weights and state in any
     formats.
 
     >>> adam = ampscope.Optimizer(np.ones(3), "adamw", lr=1e-3, weight_format="bf16")
@@ -18,7 +18,7 @@ class Optimizer:
 
     weight              any shape; values are rounded to weight_format; .weight, .m and .v are arrays of FP32 that hold
                         values of their formats
-    state_format        of m and v, or of SGD's momentum; v_format where v's differs
+    state_format        of m and v, or of SGD's or Lion's m; v_format where v's differs
     rounding            how a new weight gets into its format: nearest, stochastic (by seed), or kahan
     random_bits         of stochastic rounding, 1 to 32 for each weight
     Raises ValueError for names and numbers out of range."""
@@ -34,10 +34,9 @@ class Optimizer:
         self._seed, self.steps = seed, 0
         nearest = _ampscope.policy()
         self.weight = _ampscope.quantize(self._formats[0], as_floats(weight), nearest)
-        adam = self._update.options.kind != "sgd"
         none = np.zeros(0, np.float32)
-        self.m = np.zeros_like(self.weight) if adam or momentum else none
-        self.v = np.zeros_like(self.weight) if adam else none
+        self.m = np.zeros_like(self.weight) if self._update.options.has_m else none
+        self.v = np.zeros_like(self.weight) if self._update.options.has_v else none
         self._compensation = np.zeros_like(self.weight) if rounding == "kahan" else none
 
     def step(self, gradient: npt.ArrayLike) -> dict[str, int]:
