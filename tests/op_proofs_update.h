@@ -183,6 +183,12 @@ struct ReferenceUpdate {
         m = average(o.beta2);
     }
 
+    /// torch.optim.Muon, once its update is orthogonal: the learning rate is adjusted by 1.5 here.
+    void muon() {
+        w = store(Real(w) * single(Real(1 - o.learning_rate * o.weight_decay)));
+        w = add_scaled(w, g, -(o.learning_rate * 1.5));
+    }
+
     void sgd_step() {
         switch (o.order) {
         case OptimizerOrder::torch:
@@ -200,6 +206,7 @@ struct ReferenceUpdate {
     void step() {
         if (o.kind == OptimizerKind::sgd) return sgd_step();
         if (o.kind == OptimizerKind::lion) return lion();
+        if (o.kind == OptimizerKind::muon) return muon();
         switch (o.order) {
         case OptimizerOrder::torch:
         case OptimizerOrder::torch_1: return torch_adam();
@@ -226,7 +233,8 @@ inline void prove_update(Tally& tally, const OptimizerOptions& options, const ch
                         .gradient = g,
                         .m = has_m ? m : TensorId{},
                         .v = has_v ? v : TensorId{},
-                        .compensation = {}};
+                        .compensation = {},
+                        .rate_factor = facts_of(options.kind).orthogonalizes ? 1.5 : 1};
     b.start({w});
     for (const int t : {1, 2, 3, 4}) {
         b.fill(g, 0.1);
@@ -239,7 +247,6 @@ inline void prove_update(Tally& tally, const OptimizerOptions& options, const ch
             want_v.push_back(element.v);
         }
         b.cpu().context.update = t;
-        b.cpu().context.learning_rate = options.learning_rate;
         b.cpu().run(op);
         const std::string of = fmt::format("of {} in the order of {}{}, step {}",
                                            optimizer_kind_names[static_cast<std::size_t>(options.kind)],

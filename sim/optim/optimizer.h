@@ -1,4 +1,4 @@
-// SGD, Adam, AdamW and Lion with the order of operations and the roundings of those who implemented them.
+// SGD, Adam, AdamW, Lion and Muon with the order of operations and the roundings of those who implemented them.
 //
 // A row of optimizers() says whose implementation it is. Optimizer state may be in any format. Where a framework rounds
 // to the type of its tensors, a result is rounded to the format of the tensor it is stored in; an intermediate that is
@@ -20,16 +20,18 @@ enum class OptimizerKind : std::uint8_t {
     sgd,
     adam,
     adamw,
-    lion ///< the sign of beta1 m + (1 - beta1) g is the step; then m is updated with beta2 (arXiv:2302.06675)
+    lion, ///< the sign of beta1 m + (1 - beta1) g is the step; then m is updated with beta2 (arXiv:2302.06675)
+    muon  ///< of a hidden matrix: the momentum, made nearly orthogonal (sim/program/muon.h), is the step
 };
 
 /// What distinguishes the kinds for those who hold their state or read their options.
 struct KindFacts {
     std::string_view name;
-    bool has_momentum = false; ///< m is there only if there is a momentum; else always
+    bool has_momentum = false; ///< a momentum, without which there is no m
     bool has_betas = false;
-    bool has_v = false;     ///< a second moment, by whose root, and eps, steps are divided
-    bool decouples = false; ///< weight decay is subtracted from the weight, not added to the gradient
+    bool has_v = false;          ///< a second moment, by whose root, and eps, steps are divided
+    bool decouples = false;      ///< weight decay is subtracted from the weight, not added to the gradient
+    bool orthogonalizes = false; ///< only hidden matrices, whole ones; what is none of them is left to AdamW
 };
 
 /// A new kind does not compile until it has a case here and in update_block() of backend/kernels/update.h.
@@ -40,6 +42,8 @@ constexpr KindFacts facts_of(OptimizerKind kind) {
     case OptimizerKind::sgd: return {.name = "sgd"sv, .has_momentum = true};
     case OptimizerKind::adam: return {.name = "adam"sv, .has_betas = true, .has_v = true};
     case OptimizerKind::adamw: return {.name = "adamw"sv, .has_betas = true, .has_v = true, .decouples = true};
+    case OptimizerKind::muon:
+        return {.name = "muon"sv, .has_momentum = true, .decouples = true, .orthogonalizes = true};
     case OptimizerKind::lion: return {.name = "lion"sv, .has_betas = true, .decouples = true};
     }
     return {};
@@ -99,21 +103,31 @@ enum class UpdateRounding : std::uint8_t {
 };
 inline constexpr std::array<std::string_view, 3> update_rounding_names = {"nearest", "stochastic", "kahan"};
 
+/// How Muon's learning rate depends on the shape of a matrix, as torch.optim.Muon's adjust_lr_fn says: times
+/// sqrt(max(1, rows / columns)), or times 0.2 sqrt(max(rows, columns)), which suits AdamW's learning rates.
+enum class RateScale : std::uint8_t { original, match_rms_adamw };
+inline constexpr std::array<std::string_view, 2> rate_scale_names = {"original", "match_rms_adamw"};
+double rate_factor(RateScale scale, std::int64_t rows, std::int64_t columns);
+
 /// The defaults are PyTorch's.
 struct OptimizerOptions {
     OptimizerKind kind = OptimizerKind::adamw;
     OptimizerOrder order = OptimizerOrder::torch;
     double learning_rate = 1e-3;
-    double beta1 = 0.9, beta2 = 0.999, eps = 1e-8; ///< Adam; Lion has betas, too
+    double beta1 = 0.9, beta2 = 0.999, eps = 1e-8; ///< Adam, also Muon's; Lion has betas, too
     double weight_decay = 0;            ///< SGD and Adam add it to the gradient, others subtract it from the weight
-    double momentum = 0, dampening = 0; ///< SGD only
+    double momentum = 0, dampening = 0; ///< SGD; Muon has a momentum, too
     bool nesterov = false;
+    RateScale rate_scale = RateScale::original; ///< Muon's
+    double adamw_learning_rate = 0;             ///< of what Muon leaves to AdamW; 0: the learning rate
     /// a * b + c with one rounding in torch's orders but torch_fused, as its kernels for AVX2 compute it.
     bool contract = false;
 
     constexpr bool operator==(const OptimizerOptions&) const = default;
     [[nodiscard]] constexpr bool has_m() const { return !facts_of(kind).has_momentum || momentum != 0; }
     [[nodiscard]] constexpr bool has_v() const { return facts_of(kind).has_v; }
+    /// AdamW, for the parameters that Muon leaves to it: with these betas, eps and weight decay.
+    [[nodiscard]] OptimizerOptions adamw() const;
 };
 
 /// The formats of tensors that are kept under a power-of-two scale each, if any: MS-AMP's ScalingTensor. Their numbers

@@ -70,8 +70,10 @@ void run(Cuda& cuda, const Update& op) {
     const auto data = [&](TensorId id) { return id ? std::span(cuda.out(id), count) : std::span<float>{}; };
     const auto format_of = [&](TensorId id) { return id ? cuda.info(id).format : format("fp32"); };
     const StepContext& c = cuda.context;
-    const UpdateStep step{
-        .t = c.update, .learning_rate = c.learning_rate, .key = {.seed = c.seed, .stream = op.stream, .step = c.step}};
+    const UpdateStep step{.t = c.update,
+                          .learning_rate = op.options.learning_rate * c.rate_factor,
+                          .rate_factor = op.rate_factor,
+                          .key = {.seed = c.seed, .stream = op.stream, .step = c.step}};
     const ParameterState state{.weight_format = format_of(op.weight),
                                .m_format = format_of(op.m),
                                .v_format = format_of(op.v),

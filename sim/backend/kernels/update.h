@@ -193,6 +193,16 @@ constexpr void lion(const BlockState<Arithmetic>& b) {
     b.average(b.state.m_format, m, b.gradient(), o.beta2);
 }
 
+/// Follows torch.optim.Muon, _single_tensor_muon, once the update is orthogonal: it is BF16, and what is computed from it
+/// and a weight of another type is FP32.
+template <class Arithmetic>
+constexpr void muon(const BlockState<Arithmetic>& b) {
+    const FormatSpec& f = b.state.weight_format;
+    b.multiply(f, b.weight(), 1 - b.step.learning_rate * b.options.weight_decay);
+    const bool narrow = f.exponent_bits == 8 && f.fraction_bits == 7;
+    descend(b, narrow ? f : fp32_format(), b.gradient(), b.step.learning_rate * b.step.rate_factor);
+}
+
 /// Follows torch.optim.Adam and AdamW, _single_tensor_adam without capturable; and optimi's _single_param_adam.
 template <class Arithmetic>
 constexpr void torch_adam(const BlockState<Arithmetic>& b, const Factors& factors) {
@@ -285,6 +295,7 @@ constexpr UpdateCounts update_block(const OptimizerOptions& options, const Updat
     case OptimizerKind::adam:
     case OptimizerKind::adamw: adam(b, factors); break;
     case OptimizerKind::lion: lion(b); break;
+    case OptimizerKind::muon: muon(b); break;
     }
     return count(before, b.weight(), kahan ? kept : nullptr, compensation, b.gradient(), n);
 }

@@ -9,7 +9,7 @@ from ._arrays import FormatLike, as_floats, as_format
 
 
 class Optimizer:
-    """SGD, Adam, AdamW or Lion in the order of operations of a row of ampscope.optimizers, with weights and state in any
+    """SGD, Adam, AdamW, Lion or, for a matrix, Muon in the order of operations of a row of ampscope.optimizers, with weights and state in any
     formats.
 
     >>> adam = ampscope.Optimizer(np.ones(3), "adamw", lr=1e-3, weight_format="bf16")
@@ -18,7 +18,7 @@ class Optimizer:
 
     weight              any shape; values are rounded to weight_format; .weight, .m and .v are arrays of FP32 that hold
                         values of their formats
-    state_format        of m and v, or of SGD's or Lion's m; v_format where v's differs
+    state_format        of m and v, or of the one state of SGD, Lion and Muon; v_format where v's differs
     rounding            how a new weight gets into its format: nearest, stochastic (by seed), or kahan
     random_bits         of stochastic rounding, 1 to 32 for each weight
     Raises ValueError for names and numbers out of range."""
