@@ -61,7 +61,7 @@ struct Subject {
     }
 };
 
-void hash_into(std::uint64_t& h, const std::vector<float>& values) {
+void hash_into(std::uint64_t& h, std::span<const float> values) {
     for (const float x : values) h = (h ^ std::bit_cast<std::uint32_t>(x)) * 0x100000001B3;
 }
 
@@ -141,13 +141,9 @@ class Matrix {
                     {});
         cpu_ = std::make_unique<Cpu>(program_, 1);
     }
-    void write(TensorId id, const std::vector<float>& values) { std::ranges::copy(values, (*cpu_)[id].begin()); }
-    [[nodiscard]] std::vector<float> read(TensorId id) const {
-        const std::span<const float> x = cpu_->read(id);
-        return {x.begin(), x.end()};
-    }
+    [[nodiscard]] std::span<float> operator[](TensorId id) { return (*cpu_)[id]; }
     void step(const std::vector<float>& values) {
-        write(gradient, values);
+        std::ranges::copy(values, (*this)[gradient].begin());
         replay(*cpu_, program_.update);
     }
 
@@ -186,12 +182,12 @@ TEST_CASE("1,000 steps of torch.optim.Muon: bit for bit where its products are o
         Stream stream(static_cast<std::size_t>(element_count(shape)));
         Matrix matrix(shape, f, muon_of(row));
         const std::vector<float> first = stream.next(3, f);
-        matrix.write(matrix.weight, first);
+        std::ranges::copy(first, matrix[matrix.weight].begin());
         for (int t = 1; t <= 1000; ++t) {
             matrix.step(stream.next(12, f));
             if (t == 10) { // how far PyTorch's products lead, against how far the steps lead
                 double apart = 0, moved = 0;
-                const std::vector<float> weights = matrix.read(matrix.weight);
+                const std::span<const float> weights = matrix[matrix.weight];
                 const std::vector<double> stock = row["stock"];
                 for (std::size_t i = 0; i < stock.size(); ++i) {
                     apart += (weights[i] - stock[i]) * (weights[i] - stock[i]);
@@ -201,8 +197,8 @@ TEST_CASE("1,000 steps of torch.optim.Muon: bit for bit where its products are o
             }
             if (!row["hashes"].contains(std::to_string(t))) continue;
             std::uint64_t h = 0xCBF29CE484222325;
-            hash_into(h, matrix.read(matrix.weight));
-            hash_into(h, matrix.read(matrix.m));
+            hash_into(h, matrix[matrix.weight]);
+            hash_into(h, matrix[matrix.m]);
             CHECK_MESSAGE(row["hashes"][std::to_string(t)] == fmt::format("{:016x}", h), row.dump().substr(0, 150), t);
         }
     }

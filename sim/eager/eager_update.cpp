@@ -1,5 +1,6 @@
 #include <ampscope/sim/eager/eager_update.h>
 
+#include <ampscope/formats/batch.h>
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/backend/cpu/cpu.h>
 #include <ampscope/sim/program/muon.h>
@@ -11,7 +12,7 @@
 namespace amp {
 
 UpdateCounts eager_update(const OptimizerOptions& options, const UpdateStep& step, const ParameterState& state,
-                          const Shape& shape, const op::MatmulArithmetic& products, int threads) {
+                          const Shape& shape, const Precision& precision, int threads) {
     if (!facts_of(options.kind).orthogonalizes) return update(options, step, state);
     if (shape.size() != 2)
         throw std::invalid_argument(
@@ -34,7 +35,7 @@ UpdateCounts eager_update(const OptimizerOptions& options, const UpdateStep& ste
     op.options.learning_rate = step.learning_rate;
     const TensorId m = tensor("m", state.m_format);
     if (state.rounding == UpdateRounding::kahan) op.compensation = tensor("compensation", state.weight_format);
-    append_muon(program, op, m, products);
+    append_muon(program, op, m, precision.at("").product(format("bf16"), format("bf16"), false));
 
     const FloatEnvironment environment;
     Cpu cpu(program, threads);
@@ -43,7 +44,7 @@ UpdateCounts eager_update(const OptimizerOptions& options, const UpdateStep& ste
     cpu.context.update = step.t;
     const auto held = {std::pair(op.weight, state.weight), std::pair(m, state.m),
                        std::pair(op.compensation, state.compensation)};
-    std::ranges::copy(state.gradient, cpu[op.gradient].begin());
+    quantize(state.weight_format, state.gradient, cpu[op.gradient]);
     for (const auto& [id, memory] : held)
         if (id) std::ranges::copy(memory, cpu[id].begin());
     replay(cpu, program.update);

@@ -3,14 +3,14 @@
 
 #include <ampscope/sim/backend/update.h>
 #include <ampscope/sim/base/tensor.h>
-#include <ampscope/sim/program/ops/matmul.h>
+#include <ampscope/sim/program/precision.h>
 
 namespace amp {
 
-/// Does what update() does on a parameter of that shape. Muon takes matrices, whose products follow `products`; its
-/// state.gradient holds values of the weight's format. The result does not depend on `threads`; 0: every core. Throws
-/// std::invalid_argument for other shapes.
+/// Does what update() does on a parameter of that shape. Muon takes matrices, whose products have the accumulators of
+/// `precision`, and rounds gradients to the weight's format. Throws std::invalid_argument for other shapes.
+/// The result does not depend on `threads`; 0: every core.
 UpdateCounts eager_update(const OptimizerOptions& options, const UpdateStep& step, const ParameterState& state,
-                          const Shape& shape, const op::MatmulArithmetic& products, int threads);
+                          const Shape& shape, const Precision& precision, int threads);
 
 } // namespace amp

@@ -1,7 +1,6 @@
 #include <ampscope/tools/python/bind.h>
 
 #include <ampscope/sim/eager/eager_update.h>
-#include <ampscope/sim/program/precision.h>
 
 #include <nanobind/stl/tuple.h>
 
@@ -18,7 +17,7 @@ struct Update {
     OptimizerOptions options;
     UpdateRounding rounding;
     std::uint8_t random_bits;
-    op::MatmulArithmetic products; ///< Muon's
+    Precision precision; ///< of Muon's products
 };
 
 Update update_of(const std::string& name, double lr, double beta1, double beta2, double eps, double weight_decay,
@@ -39,8 +38,7 @@ Update update_of(const std::string& name, double lr, double beta1, double beta2,
     return {.options = o,
             .rounding = parse_name<UpdateRounding>("rounding", update_rounding_names, rounding),
             .random_bits = static_cast<std::uint8_t>(random_bits),
-            .products = precision == nullptr ? op::MatmulArithmetic{}
-                                             : precision->at("").product(format("bf16"), format("bf16"), false)};
+            .precision = precision == nullptr ? Precision{} : *precision};
 }
 
 /// Step t, from 1, of the arrays in place, with the seed, stream and step of stochastic rounding. Formats are those of
@@ -69,7 +67,7 @@ step(const Update& how, std::int64_t t, const std::tuple<std::uint64_t, std::uin
                       .scaled = {.weight = kept.at(0), .m = kept.at(1), .v = kept.at(2)},
                       .rounding = how.rounding,
                       .random_bits = how.random_bits},
-                     shape, how.products, 0);
+                     shape, how.precision, 0);
     return {counts.lost, counts.changed, counts.nonfinite};
 }
 
@@ -99,9 +97,13 @@ void bind_optimizer(nb::module_& m) {
         .def_ro("momentum", &OptimizerOptions::momentum)
         .def_ro("dampening", &OptimizerOptions::dampening)
         .def_ro("nesterov", &OptimizerOptions::nesterov)
+        .def_ro("nesterov", &OptimizerOptions::nesterov)
         .def_ro("contract", &OptimizerOptions::contract,
                 "Whether torch's orders compute a * b + c with one rounding, as its kernels for AVX2 do.");
     nb::class_<Update>(m, "OptimizerUpdate").def_ro("options", &Update::options);
+    m.def(
+        "optimizer_options", [](const std::string& name) { return optimizer(name).options; }, nb::arg("name"),
+        InEnvironment());
     m.def("optimizer_update", &update_of, nb::arg("name"), nb::arg("lr"), nb::arg("beta1"), nb::arg("beta2"),
           nb::arg("eps"), nb::arg("weight_decay"), nb::arg("momentum"), nb::arg("rounding"), nb::arg("dampening"),
           nb::arg("nesterov"), nb::arg("random_bits"), nb::arg("contract") = false,

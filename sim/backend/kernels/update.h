@@ -179,7 +179,8 @@ constexpr void sgd(const BlockState<Arithmetic>& b) {
     descend(b, f, g, b.step.learning_rate);
 }
 
-/// Follows lion_pytorch and optimi's _single_param_lion: the direction is computed in a copy of m, which is updated after the weights.
+/// Follows lion_pytorch and optimi's _single_param_lion: the direction is computed in a copy of m, which is updated
+/// after the weights.
 template <class Arithmetic>
 constexpr void lion(const BlockState<Arithmetic>& b) {
     const OptimizerOptions& o = b.options;
@@ -193,8 +194,8 @@ constexpr void lion(const BlockState<Arithmetic>& b) {
     b.average(b.state.m_format, m, b.gradient(), o.beta2);
 }
 
-/// Follows torch.optim.Muon, _single_tensor_muon, once the update is orthogonal: it is BF16, and what is computed from it
-/// and a weight of another type is FP32.
+/// Follows torch.optim.Muon, _single_tensor_muon, once the update is orthogonal: it is BF16, and what is computed from
+/// it and a weight of another type is FP32.
 template <class Arithmetic>
 constexpr void muon(const BlockState<Arithmetic>& b) {
     const FormatSpec& f = b.state.weight_format;

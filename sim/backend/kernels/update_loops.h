@@ -157,8 +157,8 @@ struct TorchFusedCpuKernel {
     }
 };
 
-/// Follows single_param_adam() of torchao.optim: scalars are rounded to FP32, and so is every operation, but for sums of
-/// a product that lerp's kernel for AVX2 contracts.
+/// Follows single_param_adam() of torchao.optim: scalars are rounded to FP32, and so is every operation, but for sums
+/// of a product that lerp's kernel for AVX2 contracts.
 struct TorchAoKernel {
     AMPSCOPE_KERNEL void run(const FusedAdam* f, float* weight, const float* gradient, float* m, float* v,
                              float* change, std::size_t n) {

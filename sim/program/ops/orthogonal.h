@@ -6,8 +6,8 @@
 
 namespace amp::op {
 
-/// out = a + weight (b - a), as torch.lerp computes it: from b if weight, rounded to FP32, is 0.5 or more. `contract`: the
-/// product and the sum are rounded once, as its kernels for AVX2 do.
+/// out = a + weight (b - a), as torch.lerp computes it: from b if weight, rounded to FP32, is 0.5 or more. `contract`:
+/// the product and the sum are rounded once, as its kernels for AVX2 do.
 struct Lerp {
     static constexpr std::string_view name = "lerp";
     TensorId a, b, out; ///< of one shape; out may be one of the others

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Updates of optimizers that are published outside PyTorch over 1,000 steps of random gradients on the processor.
 
-    pip install lion-pytorch==0.2.5 torch-optimi==0.3.3 torchao==0.18.0    # beside torch 2.15.0, in a throw-away environment
+    pip install lion-pytorch==0.2.5 torch-optimi==0.3.3 torchao==0.18.0    # beside torch 2.15.0
     for c in default avx2; do ATEN_CPU_CAPABILITY=$c python3 optimizer_packages.py; done > optimizer_packages.jsonl
 
 prints a row for each case as optimizer.py does, whose elements, hashes and square roots it uses: hashes of weight, m, v
-and Kahan's compensation after some steps. Nothing is compiled (no Triton, no torch.compile): of torchao the function that
-its optimizers compile is called. Its random bits are replaced by those of formats/random.h, for seed 1 and the number of
-the step, so that both round the same weights up.
+and Kahan's compensation after some steps. Nothing is compiled (no Triton, no torch.compile): of torchao the function
+that its optimizers compile is called. Its random bits are replaced by those of formats/random.h, for seed 1 and the
+number of the step, so that both round the same weights up.
 """
 import json
 import os
@@ -74,8 +74,8 @@ class TorchAo:
         self.count += 1
         words = torch.from_numpy(random_words(self.p.numel(), int(self.count)).astype(np.int32))
         randint, torch.randint = torch.randint, lambda *args, **kwargs: words
-        torchao.optim.adam.single_param_adam(self.p.detach(), self.p.grad, self.count, *self.state[self.p].values(), None,
-                                             *self.options)
+        torchao.optim.adam.single_param_adam(self.p.detach(), self.p.grad, self.count, *self.state[self.p].values(),
+                                             None, *self.options)
         torch.randint = randint
 
 
@@ -111,8 +111,8 @@ def main():
                 continue  # the packages do so only there
             hashes, weights = run(package, row, options, rounding, dtype)
             print(json.dumps({"package": f"{package} {version(package)}", "torch": torch.__version__,
-                              "capability": os.environ["ATEN_CPU_CAPABILITY"], "dtype": name, "optimizer": row, **options,
-                              "rounding": rounding, "hashes": hashes, "weights": weights}))
+                              "capability": os.environ["ATEN_CPU_CAPABILITY"], "dtype": name, "optimizer": row,
+                              **options, "rounding": rounding, "hashes": hashes, "weights": weights}))
 
 
 if __name__ == "__main__":

@@ -63,11 +63,11 @@ class Optimizers:
                         stored = _held(p.detach())
                         _ampscope.keep_scaled(kept, stored.numpy())
                         p.data.copy_(stored)
-        steps = [(torch.optim.Adam, "adam", self._adam), (torch.optim.SGD, "sgd", self._sgd)]
-        if _MUON_KIND is not None:
-            steps.append((_MUON_KIND, "muon", self._muon))
-        for kind, name, ours in steps:
-            module = sys.modules[kind.__module__]
+        for name, ours in (("adam", self._adam), ("sgd", self._sgd), ("_muon", self._muon)):
+            module = sys.modules.get(f"torch.optim.{name}")
+            if module is None:
+                continue
+            name = name.removeprefix("_")
             original = getattr(module, name)
             setattr(module, name, functools.partial(ours, original))
             undo.callback(setattr, module, name, original)
