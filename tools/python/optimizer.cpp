@@ -97,7 +97,14 @@ void bind_optimizer(nb::module_& m) {
         .def_ro("momentum", &OptimizerOptions::momentum)
         .def_ro("dampening", &OptimizerOptions::dampening)
         .def_ro("nesterov", &OptimizerOptions::nesterov)
-        .def_ro("nesterov", &OptimizerOptions::nesterov)
+        .def_prop_ro(
+            "rate_scale",
+            [](const OptimizerOptions& o) {
+                return std::string(rate_scale_names[static_cast<std::size_t>(o.rate_scale)]);
+            },
+            "How Muon's learning rate depends on a matrix: original or match_rms_adamw.", InEnvironment())
+        .def_ro("adamw_learning_rate", &OptimizerOptions::adamw_learning_rate,
+                "The learning rate of what Muon leaves to AdamW; 0 stands for Muon's own.")
         .def_ro("contract", &OptimizerOptions::contract,
                 "Whether torch's orders compute a * b + c with one rounding, as its kernels for AVX2 do.");
     nb::class_<Update>(m, "OptimizerUpdate").def_ro("options", &Update::options);
