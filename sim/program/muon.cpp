@@ -25,7 +25,7 @@ std::vector<TensorId> hidden_matrices(const Program& program, std::span<const Pa
     std::map<std::int32_t, TensorId> source; // the matrix that a tensor holds in some format
     for (const Parameter& p : parameters)
         if (program[p.weight].shape.size() == 2) source[p.weight.index] = p.weight;
-    std::vector<TensorId> multiplied, embeddings;
+    std::vector<TensorId> multiplied;
     for (const Instruction& i : program.forward) {
         const std::vector<TensorId> in = inputs_of(i.op), out = outputs_of(i.op);
         if (in.empty() || out.empty()) continue;
@@ -33,15 +33,13 @@ std::vector<TensorId> hidden_matrices(const Program& program, std::span<const Pa
             const auto from = source.find(operand.index);
             if (from == source.end()) continue;
             const TensorId matrix = from->second;
-            if (std::holds_alternative<op::Embedding>(i.op)) embeddings.push_back(matrix);
             if (std::holds_alternative<op::Matmul>(i.op)) multiplied.push_back(matrix);
             if (passes_on(i.op)) source[out[0].index] = matrix;
         }
     }
     std::vector<TensorId> hidden;
     for (const Parameter& p : parameters)
-        if (std::ranges::find(multiplied, p.weight) != multiplied.end() && p.weight != multiplied.back() &&
-            std::ranges::find(embeddings, p.weight) == embeddings.end())
+        if (std::ranges::find(multiplied, p.weight) != multiplied.end() && p.weight != multiplied.back())
             hidden.push_back(p.weight);
     return hidden;
 }

@@ -7,8 +7,8 @@
 
 namespace amp {
 
-/// The parameters that Muon updates: matrices (a convolution's are channels x patch) that the network multiplies by,
-/// except for embeddings and the last one, which makes the outputs. The order is that of `parameters`.
+/// The parameters that Muon updates: matrices (a convolution's are channels x patch) that the network multiplies by, as
+/// it does by no embedding, except for the last one, which makes the outputs. The order is that of `parameters`.
 std::vector<TensorId> hidden_matrices(const Program& program, std::span<const Parameter> parameters);
 
 /// Appends to program.update, as torch.optim.Muon has it (torch/optim/_muon.py of PyTorch 2.15):
