@@ -94,6 +94,7 @@ void check(const OptimizerOptions& o) {
     expect(o.weight_decay >= 0 && std::isfinite(o.weight_decay), "a weight decay that is not negative");
     expect(o.adamw_learning_rate >= 0 && std::isfinite(o.adamw_learning_rate), "a learning rate that is not negative");
     expect(o.momentum >= 0 && std::isfinite(o.momentum), "a momentum that is not negative");
+    expect(!facts_of(o.kind).orthogonalizes || o.momentum > 0, "a momentum for Muon");
     expect(!o.nesterov || (o.momentum > 0 && o.dampening == 0), "a momentum and no dampening for Nesterov's");
 }
 
