@@ -184,4 +184,49 @@ inline void prove_op(Of<op::Clip>, Tally& tally) {
     }
 }
 
+/// torch.lerp: from the nearer end, every operation in FP32.
+inline void prove_op(Of<op::Lerp>, Tally& tally) {
+    const auto single = [](const Real& x) { return Real(rounded("fp32", x)); };
+    for (const double weight : {0.05, 0.5, 0.95})
+        for (const bool contract : {false, true})
+            prove_map(
+                tally, "lerp", 2,
+                [&](const std::vector<TensorId>& in, TensorId out) {
+                    return op::Lerp{in[0], in[1], out, weight, contract};
+                },
+                [&](const Real& a, const Real& b) {
+                    const Real w = single(Real(weight)), difference = single(b - a);
+                    const Real product = (w < 0.5 ? w : single(w - 1)) * difference;
+                    return single((contract ? product : single(product)) + (w < 0.5 ? a : b));
+                });
+}
+
+inline void prove_op(Of<op::Normalize>, Tally& tally) {
+    for (const char* name : {"fp32", "bf16"})
+        for (const char* result : proved_formats)
+            for (const double least : {1e-7, 1e3}) {
+                Bench b;
+                const TensorId in = b.tensor({200}, "bf16"), norm = b.tensor({}, name), out = b.tensor({200}, result);
+                b.start({in, norm});
+                b.cpu()[norm][0] = std::fabs(b.cpu()[norm][0]);
+                const Real divisor = std::max(b.values(norm)[0], Real(rounded(name, Real(least))));
+                Reals want;
+                for (const Real& x : b.values(in)) want.emplace_back(rounded("fp32", Real(x / divisor)));
+                b.cpu().run(op::Normalize{in, norm, out, least});
+                b.expect(tally, out, want, "normalize");
+            }
+}
+
+inline void prove_op(Of<op::AddScaled>, Tally& tally) {
+    const auto single = [](const Real& x) { return Real(rounded("fp32", x)); };
+    prove_map(
+        tally, "add_scaled", 2,
+        [](const std::vector<TensorId>& in, TensorId out) {
+            return op::AddScaled{in[0], in[1], out, 2.0315, -4.775};
+        },
+        [&](const Real& product, const Real& addend) {
+            return single(single(single(Real(2.0315)) * product) + single(single(Real(-4.775)) * addend));
+        });
+}
+
 } // namespace amp::test

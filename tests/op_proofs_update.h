@@ -4,6 +4,8 @@
 #include "op_bench.h"
 
 #include <cmath>
+#include <set>
+#include <utility>
 
 namespace amp::test {
 
@@ -31,10 +33,16 @@ struct ReferenceUpdate {
         const float alpha = rounded(format_name, Real(factor));
         return o.contract ? store(Real(alpha) * b + a) : store(Real(store(Real(alpha) * b)) + a);
     }
-    /// 1 - beta^t, as Python computes it in FP64.
+    /// beta^t, as Python computes it in FP64.
+    [[nodiscard]] double power(double beta) const { return Real(pow(Real(beta), t)).convert_to<double>(); }
     [[nodiscard]] double correction(double beta) const {
         if (o.order == OptimizerOrder::ms_amp) beta = static_cast<double>(static_cast<float>(beta));
-        return 1 - Real(pow(Real(beta), t)).convert_to<double>();
+        return 1 - power(beta);
+    }
+    /// torch.lerp, which computes from the nearer end.
+    [[nodiscard]] float lerp(float a, float b, double weight) const {
+        const float w = single(Real(weight)), d = single(Real(b) - a);
+        return w < 0.5F ? multiply_add(w, d, a) : multiply_add(single(Real(w) - 1), d, b);
     }
 
     /// FusedSGDKernel.cpp computes in FP32 and rounds what it stores.
@@ -62,9 +70,8 @@ struct ReferenceUpdate {
         const bool decouples = o.kind == OptimizerKind::adamw;
         if (o.weight_decay != 0 && decouples) w = store(Real(w) * scalar(1 - o.learning_rate * o.weight_decay));
         if (o.weight_decay != 0 && !decouples) g = add_scaled(g, w, o.weight_decay);
-        if (o.order == OptimizerOrder::torch) { // lerp, from the nearer end
-            const float weight = single(Real(1 - o.beta1)), d = single(Real(g) - m);
-            m = store(weight < 0.5F ? multiply_add(weight, d, m) : multiply_add(single(Real(weight) - 1), d, g));
+        if (o.order == OptimizerOrder::torch) {
+            m = store(lerp(m, g, 1 - o.beta1));
         } else {
             m = add_scaled(store(Real(m) * scalar(o.beta1)), g, 1 - o.beta1);
         }
@@ -100,9 +107,7 @@ struct ReferenceUpdate {
         float weight = w;
         if (o.weight_decay != 0 && decouples) weight = single(Real(w) * f(1 - o.learning_rate * o.weight_decay));
         if (o.weight_decay != 0 && !decouples) g = multiply_add(w, f(o.weight_decay), g);
-        const float towards = f(1 - o.beta1), d = single(Real(g) - m);
-        const float wide_m =
-            towards < 0.5F ? multiply_add(towards, d, m) : multiply_add(single(Real(towards) - 1), d, g);
+        const float wide_m = lerp(m, g, 1 - o.beta1);
         const float part = single(Real(f(1 - o.beta2)) * g);
         const float wide_v = multiply_add(part, g, single(Real(v) * f(o.beta2)));
         const float root = f(std::sqrt(correction(o.beta2))), step = f(-(o.learning_rate / correction(o.beta1)));
@@ -137,6 +142,53 @@ struct ReferenceUpdate {
         }
     }
 
+    /// optimi: the bias of the moments is taken out of the betas.
+    void optimi_adam() {
+        const auto unbiased = [&](double beta) { return (power(beta) - beta) / (power(beta) - 1); };
+        const double beta1 = unbiased(o.beta1), beta2 = unbiased(o.beta2);
+        const bool decouples = o.kind == OptimizerKind::adamw;
+        if (o.weight_decay != 0 && decouples) w = store(Real(w) * single(Real(1 - o.learning_rate * o.weight_decay)));
+        if (o.weight_decay != 0 && !decouples) g = add_scaled(g, w, o.weight_decay);
+        m = store(lerp(m, g, 1 - beta1));
+        v = store(Real(v) * single(Real(beta2)));
+        v = store(multiply_add(single(Real(single(Real(1 - beta2))) * g), g, v));
+        const float denominator = store(Real(store(sqrt(Real(v)))) + rounded(format_name, Real(o.eps)));
+        w = store(Real(single(Real(single(Real(single(Real(-o.learning_rate))) * m)) / denominator)) + w);
+    }
+
+    /// torchao: every scalar is a float, beta^t, too; m and v are rounded to their format when they are stored.
+    void torchao_adam() {
+        const auto f = [](double x) { return single(Real(x)); };
+        const auto corrected = [&](double beta) { return single(1 - Real(f(power(static_cast<double>(f(beta)))))); };
+        const float rate = f(o.learning_rate), decay = f(o.weight_decay);
+        if (o.kind == OptimizerKind::adamw) w = single(w - Real(single(Real(single(Real(rate) * decay)) * w)));
+        else g = single(Real(single(Real(decay) * w)) + g);
+        const float wide_m = lerp(m, g, 1 - o.beta1), wide_v = lerp(v, single(Real(g) * g), 1 - o.beta2);
+        const float root = single(Real(single(sqrt(Real(wide_v)))) / single(sqrt(Real(corrected(o.beta2)))));
+        const float numerator = single(Real(rate) * single(Real(wide_m) / corrected(o.beta1)));
+        w = store(w - Real(single(Real(numerator) / single(Real(root) + f(o.eps)))));
+        m = store(Real(wide_m));
+        v = store(Real(wide_v));
+    }
+
+    /// lion_pytorch multiplies m and adds to it, optimi's Lion has a lerp.
+    void lion() {
+        const auto average = [&](double beta) {
+            if (o.order == OptimizerOrder::optimi) return store(lerp(m, g, 1 - beta));
+            return add_scaled(store(Real(m) * single(Real(beta))), g, 1 - beta);
+        };
+        const float direction = average(o.beta1);
+        if (o.weight_decay != 0) w = store(Real(w) * single(Real(1 - o.learning_rate * o.weight_decay)));
+        w = add_scaled(w, direction > 0 ? 1.0F : direction < 0 ? -1.0F : 0.0F, -o.learning_rate);
+        m = average(o.beta2);
+    }
+
+    /// torch.optim.Muon, once its update is orthogonal: the learning rate is adjusted by 1.5 here.
+    void muon() {
+        w = store(Real(w) * single(Real(1 - o.learning_rate * o.weight_decay)));
+        w = add_scaled(w, g, -(o.learning_rate * 1.5));
+    }
+
     void sgd_step() {
         switch (o.order) {
         case OptimizerOrder::torch:
@@ -144,12 +196,17 @@ struct ReferenceUpdate {
         case OptimizerOrder::torch_fused_cpu: return sgd_fused_cpu();
         case OptimizerOrder::torch_fused:
         case OptimizerOrder::apex:
-        case OptimizerOrder::ms_amp: FAIL("there is no SGD in this order");
+        case OptimizerOrder::ms_amp:
+        case OptimizerOrder::torchao:
+        case OptimizerOrder::optimi:
+        case OptimizerOrder::lion_pytorch: FAIL("there is no SGD in this order");
         }
     }
 
     void step() {
         if (o.kind == OptimizerKind::sgd) return sgd_step();
+        if (o.kind == OptimizerKind::lion) return lion();
+        if (o.kind == OptimizerKind::muon) return muon();
         switch (o.order) {
         case OptimizerOrder::torch:
         case OptimizerOrder::torch_1: return torch_adam();
@@ -157,6 +214,9 @@ struct ReferenceUpdate {
         case OptimizerOrder::torch_fused_cpu: return torch_fused_cpu();
         case OptimizerOrder::apex:
         case OptimizerOrder::ms_amp: return apex_or_ms_amp();
+        case OptimizerOrder::torchao: return torchao_adam();
+        case OptimizerOrder::optimi: return optimi_adam();
+        case OptimizerOrder::lion_pytorch: FAIL("there is no Adam in this order");
         }
     }
 };
@@ -167,13 +227,14 @@ inline void prove_update(Tally& tally, const OptimizerOptions& options, const ch
     Bench b;
     const TensorId w = b.tensor({count}, name), g = b.tensor({count}, name), m = b.tensor({count}, name),
                    v = b.tensor({count}, name);
-    const bool sgd = options.kind == OptimizerKind::sgd, has_m = !sgd || options.momentum != 0;
+    const bool has_m = options.has_m(), has_v = options.has_v();
     const op::Update op{.options = options,
                         .weight = w,
                         .gradient = g,
                         .m = has_m ? m : TensorId{},
-                        .v = sgd ? TensorId{} : v,
-                        .compensation = {}};
+                        .v = has_v ? v : TensorId{},
+                        .compensation = {},
+                        .rate_factor = facts_of(options.kind).orthogonalizes ? 1.5 : 1};
     b.start({w});
     for (const int t : {1, 2, 3, 4}) {
         b.fill(g, 0.1);
@@ -186,18 +247,17 @@ inline void prove_update(Tally& tally, const OptimizerOptions& options, const ch
             want_v.push_back(element.v);
         }
         b.cpu().context.update = t;
-        b.cpu().context.learning_rate = options.learning_rate;
         b.cpu().run(op);
         const std::string of = fmt::format("of {} in the order of {}{}, step {}",
                                            optimizer_kind_names[static_cast<std::size_t>(options.kind)],
                                            facts_of(options.order).name, options.contract ? ", contracted" : "", t);
         b.expect_bits(tally, w, want_w, "weight " + of);
         if (has_m) b.expect_bits(tally, m, want_m, "m " + of);
-        if (!sgd) b.expect_bits(tally, v, want_v, "v " + of);
+        if (has_v) b.expect_bits(tally, v, want_v, "v " + of);
     }
 }
 
-/// Every kind and order, with and without weight decay and contraction.
+/// Every kind in every order that a row has, with and without weight decay and contraction.
 inline void prove_op(Of<op::Update>, Tally& tally) {
     for (const char* name : {"fp32", "bf16"})
         for (const bool contract : {false, true})
@@ -213,23 +273,24 @@ inline void prove_op(Of<op::Update>, Tally& tally) {
                         o.order = row.options.order;
                         if (row.options.kind == OptimizerKind::sgd) prove_update(tally, o, name);
                     }
-                for (std::size_t order = 0; order < optimizer_order_names.size(); ++order)
-                    for (const OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::adamw})
-                        for (const double beta1 : {0.9, 0.4}) { // both halves of lerp
-                            const auto of = static_cast<OptimizerOrder>(order);
-                            const bool torch = of == OptimizerOrder::torch || of == OptimizerOrder::torch_1 ||
-                                               of == OptimizerOrder::torch_fused_cpu;
-                            if (!torch && (contract || name != proved_formats[0])) continue; // proved in FP32
-                            prove_update(tally,
-                                         {.kind = kind,
-                                          .order = of,
-                                          .learning_rate = 0.01,
-                                          .beta1 = beta1,
-                                          .eps = 1e-3,
-                                          .weight_decay = decay,
-                                          .contract = contract},
-                                         name);
-                        }
+                std::set<std::pair<OptimizerKind, OptimizerOrder>> proved;
+                for (const OptimizerRow& row : optimizers()) {
+                    const auto [kind, order] = std::pair(row.options.kind, row.options.order);
+                    if (kind == OptimizerKind::sgd || !proved.emplace(kind, order).second) continue;
+                    const bool fused = order == OptimizerOrder::torch_fused || order == OptimizerOrder::apex ||
+                                       order == OptimizerOrder::ms_amp;
+                    if (fused && (contract || name != proved_formats[0])) continue; // proved in FP32
+                    for (const double beta1 : {0.9, 0.4})                           // both halves of lerp
+                        prove_update(tally,
+                                     {.kind = kind,
+                                      .order = order,
+                                      .learning_rate = 0.01,
+                                      .beta1 = beta1,
+                                      .eps = 1e-3,
+                                      .weight_decay = decay,
+                                      .contract = contract},
+                                     name);
+                }
             }
 }
 

@@ -82,6 +82,35 @@ TEST_CASE("BF16: v cannot decay by 0.999, by 0.99 it can") {
     CHECK(effects(q, held(gradient, 20)).states[1].v_stuck == 0);
 }
 
+TEST_CASE("weight decay is lost where it is below half a last place of the weight") {
+    // Below 1, BF16 has steps of 2^-8 and FP16 of 2^-11; from 1 to 2 twice that. A decay of 3e-3 takes 3e-3 of 1, which
+    // is more than 2^-9; 3.75e-3 of 1.25 and -1.25, less than 2^-8; and 4.5e-3 of 1.5, which is more.
+    struct Row {
+        double decay;
+        std::uint64_t fp32, bf16, fp16;
+    };
+    for (const Row& row : {Row{3e-3, 0, 2, 0}, Row{1e-2, 0, 0, 0}, Row{1e-4, 0, 4, 4}, Row{1e-8, 4, 4, 4}}) {
+        CAPTURE(row.decay);
+        AdamQuestion q = question();
+        q.options.kind = OptimizerKind::adamw;
+        q.options.learning_rate = 0.25;
+        q.options.weight_decay = row.decay * 4;
+        AdamHistory h = held({0.5F, 0, 0, 0.5F, 0.5F}, 10);
+        h.weight = {1, 1.25F, -1.25F, 1.5F, 0};
+        AdamEffects e = effects(q, h);
+        CHECK(e.decaying == 4); // of zero there is nothing to take
+        REQUIRE(e.undecayed == std::vector<std::uint64_t>{row.fp32, row.bf16, row.fp16});
+        e.merge(effects(q, h));
+        CHECK(e.decaying == 8);
+        CHECK(e.undecayed[1] == 2 * row.bf16);
+        q.options.order = OptimizerOrder::apex; // decay is part of the step
+        CHECK(effects(q, h).decaying == 0);
+        q.options.order = OptimizerOrder::torch;
+        q.options.kind = OptimizerKind::adam; // and here of the gradient
+        CHECK(effects(q, h).undecayed.empty());
+    }
+}
+
 TEST_CASE("updates are lost where they are below half a last place of the weight") {
     // With a constant gradient the step equals the learning rate. In BF16 the ulp above 1 is 2^-7, below 1 it is 2^-8.
     struct Row {

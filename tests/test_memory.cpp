@@ -1,4 +1,4 @@
-// The memory of a precision, against bytes counted by hand from the layers of networks.
+// The memory of a precision, against bytes counted by hand from the layers of networks, and which of them Muon updates.
 #include <ampscope/sim/train/data/dataset.h>
 #include <ampscope/sim/train/plan.h>
 
@@ -80,4 +80,56 @@ TEST_CASE("every preset keeps and computes a gradient for each parameter") {
             CHECK(elements_of(memory.computed_gradients, "gradients") == memory.parameters);
             CHECK(memory.bytes_with_computed_gradients() <= memory.bytes_per_parameter());
         }
+}
+
+namespace {
+
+TrainingProgram muon_program(std::string_view network, bool tied = false, const char* precision_text = "fp32") {
+    TrainOptions o;
+    o.model = {.name = std::string(network), .width = 16, .depth = 2, .heads = 2};
+    o.model.tied = tied;
+    o.optimizer = optimizer("muon").options;
+    o.precision = precision(precision_text);
+    return build_training_program(o, model(network).reads_tokens ? modular_data(13) : digits_data());
+}
+
+/// The names of the weights that Muon updates.
+std::vector<std::string> updated_by_muon(const TrainingProgram& t) {
+    std::vector<std::string> names;
+    for (const Instruction& i : t.program.update)
+        if (const auto* const update = std::get_if<op::Update>(&i.op);
+            update != nullptr && update->options.kind == OptimizerKind::muon)
+            names.push_back(t.program[update->weight].name);
+    return names;
+}
+
+} // namespace
+
+TEST_CASE("Muon updates the hidden matrices, and AdamW has a v for the others") {
+    using Names = std::vector<std::string>;
+    CHECK(updated_by_muon(muon_program("mlp")) == Names{"h.0.weight", "h.1.weight"}); // not the head
+    CHECK(updated_by_muon(muon_program("cnn")) == Names{"c1.weight", "c2.weight"});
+    Names layers; // neither embeddings nor norms, nor the head, tied or not
+    for (const char* block : {"h.0.", "h.1."})
+        for (const char* layer : {"attn.q", "attn.k", "attn.v", "attn.o", "mlp.up", "mlp.down"})
+            layers.push_back(std::string(block) + layer + ".weight");
+    for (const char* precision : {"fp32", "pure-bf16", "amp-fp16", "fp8-current", "nvfp4"}) {
+        CAPTURE(precision);
+        CHECK(updated_by_muon(muon_program("gpt", false, precision)) == layers);
+        CHECK(updated_by_muon(muon_program("gpt", true, precision)) == layers);
+    }
+    const MemoryAccount memory = memory_of(muon_program("mlp")); // biases, and a head of 10 x 16
+    CHECK(elements_of(memory.rows, "optimizer m") == memory.parameters);
+    CHECK(elements_of(memory.rows, "optimizer v") == 16 + 16 + 10 + 10 * 16);
+    CHECK_THROWS_WITH_AS(muon_program("linear"), doctest::Contains("no hidden matrix"), std::invalid_argument);
+    CHECK_THROWS_WITH_AS(muon_program("mlp", false, "ms-amp"), doctest::Contains("not for ms-amp"),
+                         std::invalid_argument);
+    CHECK_THROWS_WITH_AS(check({.kind = OptimizerKind::muon}), doctest::Contains("a momentum for Muon"),
+                         std::invalid_argument);
+    TrainOptions sharded;
+    sharded.optimizer = optimizer("muon-rms").options;
+    sharded.replicas = 2;
+    sharded.shard.sharding = Sharding::zero1;
+    CHECK_THROWS_WITH_AS(account("mlp", "fp32", sharded), doctest::Contains("takes no sharded optimizer"),
+                         std::invalid_argument);
 }

@@ -23,7 +23,7 @@ struct StepContext {
     double loss_scale = 1;   ///< scale by which the loss is multiplied
     double unscale_by = 1;   ///< scale by which gradients are divided
     std::int64_t update = 1; ///< number of this update, from 1; skipped steps do not count
-    double learning_rate = 0;
+    double rate_factor = 1;  ///< by which the learning rates of updates are multiplied in this step
 
     /// The index of this part of a step: replicas, then micro-batches.
     [[nodiscard]] std::uint64_t part() const {

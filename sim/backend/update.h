@@ -12,6 +12,7 @@ namespace amp {
 struct UpdateStep {
     std::int64_t t = 1; ///< number of this update, from 1; skipped steps do not count
     double learning_rate = 1e-3;
+    double rate_factor = 1; ///< Muon's, of the step but not of the decay: rate_factor() of optimizer.h
     RandomKey key{}; ///< key of stochastic rounding; an element's index is its position
     /// Adam's m and v are already those of this step, as they are after it: only the weights are to change. Gradients
     /// are not looked at.

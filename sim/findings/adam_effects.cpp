@@ -137,6 +137,32 @@ std::uint64_t lost_updates(const AdamQuestion& question, const AdamHistory& hist
     return lost;
 }
 
+/// Whether the weights are multiplied by 1 - learning rate * weight decay, and rounded, before the step.
+bool decays_apart(const OptimizerOptions& o) {
+    return o.weight_decay != 0 && facts_of(o.kind).decouples && facts_of(o.order).rounds_each;
+}
+
+/// Counts the weights that are not zero and that weight decay does not change, in one format: a step without moments
+/// makes nothing but the decay.
+std::uint64_t undecayed(OptimizerOptions options, std::vector<float> weight, const FormatSpec& f) {
+    options.eps = 1;
+    quantize(f, weight, weight);
+    const std::vector<float> before = weight;
+    std::vector<float> m(weight.size()), v(weight.size());
+    update(options, {.t = 1, .learning_rate = options.learning_rate, .has_moments = true},
+           {.weight_format = f,
+            .m_format = fp32_format(),
+            .v_format = fp32_format(),
+            .weight = weight,
+            .gradient = {},
+            .m = m,
+            .v = v,
+            .compensation = {}});
+    std::uint64_t same = 0;
+    for (std::size_t i = 0; i < before.size(); ++i) same += before[i] != 0 && weight[i] == before[i];
+    return same;
+}
+
 } // namespace
 
 double AdamQuestion::stored_eps(std::size_t s, std::size_t e) const { return quantize(states[s], eps[e]); }
@@ -200,6 +226,9 @@ void AdamEffects::merge(const AdamEffects& other) {
     updated += other.updated;
     lost.resize(std::max(lost.size(), other.lost.size()));
     for (std::size_t i = 0; i < other.lost.size(); ++i) lost[i] += other.lost[i];
+    decaying += other.decaying;
+    undecayed.resize(std::max(undecayed.size(), other.undecayed.size()));
+    for (std::size_t i = 0; i < other.undecayed.size(); ++i) undecayed[i] += other.undecayed[i];
 }
 
 AdamEffects adam_effects(const AdamQuestion& question, const AdamHistory& history) {
@@ -219,6 +248,10 @@ AdamEffects adam_effects(const AdamQuestion& question, const AdamHistory& histor
     if (history.weight.empty()) return result;
     result.updated = result.nonzero;
     for (const FormatSpec& f : question.weights) result.lost.push_back(lost_updates(question, history, f));
+    const OptimizerOptions& last = last_settings(question, history);
+    if (!decays_apart(last)) return result;
+    result.decaying = static_cast<std::uint64_t>(std::ranges::count_if(history.weight, [](float w) { return w != 0; }));
+    for (const FormatSpec& f : question.weights) result.undecayed.push_back(undecayed(last, history.weight, f));
     return result;
 }
 

@@ -63,6 +63,10 @@ struct AdamEffects {
     std::vector<StateEffects> states{}; ///< in the order of the question
     std::uint64_t updated = 0;          ///< elements with a weight and a gradient; 0 if weights are unknown
     std::vector<std::uint64_t> lost{};  ///< how many of `updated` do not change, by format of the weights
+    /// Elements with a weight that is not zero, if a weight decay multiplies weights and rounds them before the step;
+    /// else 0. Where the decay is part of the step, or there is none, it cannot be lost alone.
+    std::uint64_t decaying = 0;
+    std::vector<std::uint64_t> undecayed{}; ///< how many of `decaying` it leaves as they are, by format of the weights
     void merge(const AdamEffects& other);
 };
 

@@ -68,6 +68,8 @@ constexpr std::array keys = {
     Key{"/optimizer/dampening", trainer},
     Key{"/optimizer/nesterov", trainer},
     Key{"/optimizer/contract", trainer},
+    Key{"/optimizer/rate_scale", trainer},
+    Key{"/optimizer/adamw_lr", trainer},
     Key{"/optimizer/groups", recorder, &RunFacts::groups},
     Key{"/warmup", trainer},
     Key{"/loss_scaler/name", both, &RunFacts::loss_scaler},

@@ -2,6 +2,7 @@
 
 #include <ampscope/formats/names.h>
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <string>
@@ -37,9 +38,51 @@ constexpr OptimizerRow optimizer_table[] = {
     {"apex-adamw", {.order = OptimizerOrder::apex}, "apex.optimizers.FusedAdam, TransformerEngine's"},
     {"lbadam", {.kind = OptimizerKind::adam, .order = OptimizerOrder::ms_amp}, "msamp.optim.LBAdam"},
     {"lbadamw", {.order = OptimizerOrder::ms_amp, .weight_decay = 0.01}, "msamp.optim.LBAdamW"},
+    {"torchao-adam",
+     {.kind = OptimizerKind::adam, .order = OptimizerOrder::torchao},
+     "torchao.optim's Adam, with state in the formats of m and v"},
+    {"torchao-adamw",
+     {.order = OptimizerOrder::torchao, .weight_decay = 0.01},
+     "torchao.optim's AdamW; with update=stochastic,update-random-bits=16 its bf16_stochastic_round"},
+    {"optimi-adam",
+     {.kind = OptimizerKind::adam, .order = OptimizerOrder::optimi, .beta2 = 0.99, .eps = 1e-6},
+     "optimi.Adam, triton=False; with update=kahan its kahan_sum"},
+    {"optimi-adamw",
+     {.order = OptimizerOrder::optimi, .beta2 = 0.99, .eps = 1e-6, .weight_decay = 0.01},
+     "optimi.AdamW, triton=False; with update=kahan its kahan_sum"},
+    {"optimi-lion",
+     {.kind = OptimizerKind::lion, .order = OptimizerOrder::optimi, .beta2 = 0.99},
+     "optimi.Lion, triton=False; with update=kahan its kahan_sum"},
+    {"muon",
+     {.kind = OptimizerKind::muon, .weight_decay = 0.1, .momentum = 0.95, .nesterov = true},
+     "torch.optim.Muon; what is no hidden matrix is left to torch.optim.AdamW, --adamw-lr"},
+    {"muon-rms",
+     {.kind = OptimizerKind::muon,
+      .weight_decay = 0.1,
+      .momentum = 0.95,
+      .nesterov = true,
+      .rate_scale = RateScale::match_rms_adamw},
+     "torch.optim.Muon, adjust_lr_fn=\"match_rms_adamw\", and AdamW with the same learning rate"},
+    {"lion",
+     {.kind = OptimizerKind::lion, .order = OptimizerOrder::lion_pytorch, .beta2 = 0.99},
+     "lion_pytorch.Lion, use_triton=False"},
 };
 
 } // namespace
+
+double rate_factor(RateScale scale, std::int64_t rows, std::int64_t columns) {
+    const auto r = static_cast<double>(rows), c = static_cast<double>(columns);
+    return scale == RateScale::original ? std::sqrt(std::max(1.0, r / c)) : 0.2 * std::sqrt(std::max(r, c));
+}
+
+OptimizerOptions OptimizerOptions::adamw() const {
+    return {.learning_rate = adamw_learning_rate > 0 ? adamw_learning_rate : learning_rate,
+            .beta1 = beta1,
+            .beta2 = beta2,
+            .eps = eps,
+            .weight_decay = weight_decay,
+            .contract = contract};
+}
 
 void check(const OptimizerOptions& o) {
     const auto expect = [](bool holds, const char* what) {
@@ -49,7 +92,9 @@ void check(const OptimizerOptions& o) {
     expect(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1, "betas in [0, 1)");
     expect(o.eps >= 0 && std::isfinite(o.eps), "an eps that is not negative");
     expect(o.weight_decay >= 0 && std::isfinite(o.weight_decay), "a weight decay that is not negative");
+    expect(o.adamw_learning_rate >= 0 && std::isfinite(o.adamw_learning_rate), "a learning rate that is not negative");
     expect(o.momentum >= 0 && std::isfinite(o.momentum), "a momentum that is not negative");
+    expect(!facts_of(o.kind).orthogonalizes || o.momentum > 0, "a momentum for Muon");
     expect(!o.nesterov || (o.momentum > 0 && o.dampening == 0), "a momentum and no dampening for Nesterov's");
 }
 

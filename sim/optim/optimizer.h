@@ -1,4 +1,4 @@
-// SGD, Adam and AdamW with the order of operations and the roundings of those who implemented them.
+// SGD, Adam, AdamW, Lion and Muon with the order of operations and the roundings of those who implemented them.
 //
 // A row of optimizers() says whose implementation it is. Optimizer state may be in any format. Where a framework rounds
 // to the type of its tensors, a result is rounded to the format of the tensor it is stored in; an intermediate that is
@@ -16,8 +16,40 @@
 
 namespace amp {
 
-enum class OptimizerKind : std::uint8_t { sgd, adam, adamw };
-inline constexpr std::array<std::string_view, 3> optimizer_kind_names = {"sgd", "adam", "adamw"};
+enum class OptimizerKind : std::uint8_t {
+    sgd,
+    adam,
+    adamw,
+    lion, ///< the sign of beta1 m + (1 - beta1) g is the step; then m is updated with beta2 (arXiv:2302.06675)
+    muon  ///< of a hidden matrix: the momentum, made nearly orthogonal (sim/program/muon.h), is the step
+};
+
+/// What distinguishes the kinds for those who hold their state or read their options.
+struct KindFacts {
+    std::string_view name;
+    bool has_momentum = false; ///< a momentum, without which there is no m
+    bool has_betas = false;
+    bool has_v = false;          ///< a second moment, by whose root, and eps, steps are divided
+    bool decouples = false;      ///< weight decay is subtracted from the weight, not added to the gradient
+    bool orthogonalizes = false; ///< only hidden matrices, whole ones; what is none of them is left to AdamW
+};
+
+/// A new kind does not compile until it has a case here and in update_block() of backend/kernels/update.h.
+/// Names are ...sv, which needs no strlen: devices call this, and formats/bits.h says what they lack.
+constexpr KindFacts facts_of(OptimizerKind kind) {
+    using namespace std::string_view_literals;
+    switch (kind) {
+    case OptimizerKind::sgd: return {.name = "sgd"sv, .has_momentum = true};
+    case OptimizerKind::adam: return {.name = "adam"sv, .has_betas = true, .has_v = true};
+    case OptimizerKind::adamw: return {.name = "adamw"sv, .has_betas = true, .has_v = true, .decouples = true};
+    case OptimizerKind::muon:
+        return {.name = "muon"sv, .has_momentum = true, .decouples = true, .orthogonalizes = true};
+    case OptimizerKind::lion: return {.name = "lion"sv, .has_betas = true, .decouples = true};
+    }
+    return {};
+}
+
+inline constexpr auto optimizer_kind_names = names_by([](std::size_t i) { return facts_of(OptimizerKind(i)).name; });
 
 /// Whose order of operations is followed.
 enum class OptimizerOrder : std::uint8_t {
@@ -26,7 +58,10 @@ enum class OptimizerOrder : std::uint8_t {
     torch_fused, ///< fused=True on CUDA: FP32, some of it FP64, from loading to storing; each result is rounded once
     torch_fused_cpu, ///< Adam, fused=True on the processor: FP32 from loading to storing, m is updated by lerp
     apex,            ///< Apex FusedAdam, TransformerEngine: FP32, bias corrections divide, decay inside the update
-    ms_amp           ///< MS-AMP's LBAdamW: FP32, also for beta in 1 - beta^t; eps is added after division by its root
+    ms_amp,          ///< MS-AMP's LBAdamW: FP32, also for beta in 1 - beta^t; eps is added after division by its root
+    torchao,         ///< torchao.optim, not compiled: FP32 to the store, m and v by lerp, beta^t rounded to FP32
+    optimi,          ///< optimi, triton=False: every operation rounds, m by lerp, the betas of step t have no bias
+    lion_pytorch     ///< lion_pytorch on PyTorch 2.x: every operation rounds, m * beta, then + (1 - beta) g
 };
 
 /// What distinguishes the orders, apart from the kernels of fused ones.
@@ -36,10 +71,11 @@ struct OrderFacts {
     bool lerps = false;          ///< m + (1 - beta1) (g - m) instead of beta1 m + (1 - beta1) g
     bool rounds_scalars = false; ///< a factor is rounded to the type of the tensor it multiplies
     bool single_betas = false;   ///< betas are rounded to FP32 before 1 - beta^t is computed
+    bool single_powers = false;  ///< beta^t is rounded to FP32, too
+    bool debiases = false;       ///< (beta - beta^t) / (1 - beta^t) in place of beta: moments need no correction
 };
 
 /// A new order does not compile until it has a case here and in backend/kernels/update.h: in adam() and is_fused_sgd().
-/// Names are ...sv, which needs no strlen: devices call this, and formats/bits.h says what they lack.
 constexpr OrderFacts facts_of(OptimizerOrder order) {
     using namespace std::string_view_literals;
     switch (order) {
@@ -49,6 +85,10 @@ constexpr OrderFacts facts_of(OptimizerOrder order) {
     case OptimizerOrder::torch_fused_cpu: return {.name = "torch-fused-cpu"sv, .lerps = true};
     case OptimizerOrder::apex: return {.name = "apex"sv};
     case OptimizerOrder::ms_amp: return {.name = "ms-amp"sv, .single_betas = true};
+    case OptimizerOrder::torchao:
+        return {.name = "torchao"sv, .lerps = true, .single_betas = true, .single_powers = true};
+    case OptimizerOrder::optimi: return {.name = "optimi"sv, .rounds_each = true, .lerps = true, .debiases = true};
+    case OptimizerOrder::lion_pytorch: return {.name = "lion-pytorch"sv, .rounds_each = true};
     }
     return {};
 }
@@ -63,19 +103,31 @@ enum class UpdateRounding : std::uint8_t {
 };
 inline constexpr std::array<std::string_view, 3> update_rounding_names = {"nearest", "stochastic", "kahan"};
 
+/// How Muon's learning rate depends on the shape of a matrix, as torch.optim.Muon's adjust_lr_fn says: times
+/// sqrt(max(1, rows / columns)), or times 0.2 sqrt(max(rows, columns)), which suits AdamW's learning rates.
+enum class RateScale : std::uint8_t { original, match_rms_adamw };
+inline constexpr std::array<std::string_view, 2> rate_scale_names = {"original", "match_rms_adamw"};
+double rate_factor(RateScale scale, std::int64_t rows, std::int64_t columns);
+
 /// The defaults are PyTorch's.
 struct OptimizerOptions {
     OptimizerKind kind = OptimizerKind::adamw;
     OptimizerOrder order = OptimizerOrder::torch;
     double learning_rate = 1e-3;
-    double beta1 = 0.9, beta2 = 0.999, eps = 1e-8; ///< Adam only
-    double weight_decay = 0;            ///< SGD and Adam add it to the gradient, AdamW subtracts it from the weight
-    double momentum = 0, dampening = 0; ///< SGD only
+    double beta1 = 0.9, beta2 = 0.999, eps = 1e-8; ///< Adam, also Muon's; Lion has betas, too
+    double weight_decay = 0;            ///< SGD and Adam add it to the gradient, others subtract it from the weight
+    double momentum = 0, dampening = 0; ///< SGD; Muon has a momentum, too
     bool nesterov = false;
+    RateScale rate_scale = RateScale::original; ///< Muon's
+    double adamw_learning_rate = 0;             ///< of what Muon leaves to AdamW; 0: the learning rate
     /// a * b + c with one rounding in torch's orders but torch_fused, as its kernels for AVX2 compute it.
     bool contract = false;
 
     constexpr bool operator==(const OptimizerOptions&) const = default;
+    [[nodiscard]] constexpr bool has_m() const { return !facts_of(kind).has_momentum || momentum != 0; }
+    [[nodiscard]] constexpr bool has_v() const { return facts_of(kind).has_v; }
+    /// AdamW, for the parameters that Muon leaves to it: with these betas, eps and weight decay.
+    [[nodiscard]] OptimizerOptions adamw() const;
 };
 
 /// The formats of tensors that are kept under a power-of-two scale each, if any: MS-AMP's ScalingTensor. Their numbers

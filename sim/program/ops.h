@@ -11,6 +11,7 @@
 #include <ampscope/sim/program/ops/loss.h>
 #include <ampscope/sim/program/ops/matmul.h>
 #include <ampscope/sim/program/ops/norm.h>
+#include <ampscope/sim/program/ops/orthogonal.h>
 #include <ampscope/sim/program/ops/pool.h>
 #include <ampscope/sim/program/ops/quantize.h>
 #include <ampscope/sim/program/ops/reduce.h>
@@ -32,7 +33,7 @@ using Op =
                  op::EmbeddingBackward, op::Quantize, op::Dequantize, op::UpdateScale, op::Hadamard, op::Reduce,
                  op::ReduceBackward, op::Rope, op::CrossEntropy, op::CrossEntropyBackward, op::MseLoss,
                  op::MseLossBackward, op::LossGradient, op::AccumulateGradient, op::AllReduce, op::CheckFinite,
-                 op::Unscale, op::GlobalNorm, op::Clip, op::Update>;
+                 op::Unscale, op::GlobalNorm, op::Clip, op::Lerp, op::Normalize, op::AddScaled, op::Update>;
 
 /// An op, and the rule that decided its formats.
 struct Instruction {

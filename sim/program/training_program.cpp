@@ -1,6 +1,7 @@
 #include <ampscope/sim/program/training_program.h>
 
 #include <ampscope/formats/names.h>
+#include <ampscope/sim/program/muon.h>
 
 #include <algorithm>
 #include <cmath>
@@ -103,28 +104,48 @@ void add_clipping(TrainingProgram& t, Tape& tape, double max_norm) {
     for (const ParameterTensors& p : t.parameters) tape.push_back({op::Clip{t.norm, p.gradient, max_norm}, "clipping"});
 }
 
-op::Update add_state(Program& p, const TrainOptions& o, const ParameterTensors& tensors, std::size_t number) {
-    const TensorInfo weight = p[tensors.weight];
-    op::Update update{.options = o.optimizer,
-                      .rounding = o.precision.update,
-                      .random_bits = o.precision.update_random_bits,
-                      .weight = tensors.updated(),
-                      .gradient = tensors.gradient,
-                      .m = {},
-                      .v = {},
-                      .compensation = {},
-                      .stream = static_cast<std::uint32_t>(number)};
+/// Adds the optimizer's state of a parameter and the ops of its step. `hidden`: Muon updates it, not AdamW.
+void add_update(TrainingProgram& t, const TrainOptions& o, const Precision& q, ParameterTensors& to, bool hidden) {
+    Program& p = t.program;
+    const TensorInfo weight = p[to.weight];
     const auto state = [&](std::string_view name, const FormatSpec& f, const std::optional<FormatSpec>& scaled) {
         const TensorId id = add_tensor(p, fmt::format("{}.{}", weight.name, name), weight.shape, f, TensorRole::state);
         p[id].scaled_as = scaled;
         return id;
     };
-    const Precision& q = o.precision;
-    const bool sgd = o.optimizer.kind == OptimizerKind::sgd;
-    if (!sgd || o.optimizer.momentum != 0) update.m = state("m", q.m, q.scaled_state.m);
-    if (!sgd) update.v = state("v", q.v, q.scaled_state.v);
-    if (update.rounding == UpdateRounding::kahan) update.compensation = state("compensation", weight.format, {});
-    return update;
+    const bool orthogonal = facts_of(o.optimizer.kind).orthogonalizes;
+    const OptimizerOptions options = orthogonal && !hidden ? o.optimizer.adamw() : o.optimizer;
+    if (options.has_m()) to.m = state("m", q.m, q.scaled_state.m);
+    if (options.has_v()) to.v = state("v", q.v, q.scaled_state.v);
+    if (q.update == UpdateRounding::kahan) to.compensation = state("compensation", weight.format, {});
+    op::Update update{.options = options,
+                      .rounding = q.update,
+                      .random_bits = q.update_random_bits,
+                      .weight = to.updated(),
+                      .gradient = to.gradient,
+                      .m = to.m,
+                      .v = to.v,
+                      .compensation = to.compensation,
+                      .stream = static_cast<std::uint32_t>(&to - t.parameters.data())};
+    if (!hidden) {
+        p.update.push_back({update, orthogonal ? "AdamW: no hidden matrix" : "master weights"});
+        return;
+    }
+    update.m = {}; // read and written by ops before the update
+    append_muon(p, update, to.m, q.at("").product(format("bf16"), format("bf16"), false));
+}
+
+/// Adds the optimizer's step. Throws if Muon has no matrix to update.
+void add_updates(TrainingProgram& t, const TrainOptions& o, const Precision& precision) {
+    std::vector<TensorId> hidden;
+    if (facts_of(o.optimizer.kind).orthogonalizes) {
+        hidden = hidden_matrices(t.program, t.initial);
+        if (hidden.empty())
+            throw std::invalid_argument(fmt::format(
+                "[train] muon: the model {} has no hidden matrix, only such as AdamW updates", o.model.name));
+    }
+    for (ParameterTensors& parameter : t.parameters)
+        add_update(t, o, precision, parameter, std::ranges::find(hidden, parameter.weight) != hidden.end());
 }
 
 void check_options(const TrainOptions& o) {
@@ -247,6 +268,11 @@ BlockGrid grid_of(const BlockScaling& scaling, const Shape& shape) {
 
 void check_sharding(const TrainOptions& o) {
     check(o.all_reduce);
+    const ScaledState& scaled = o.precision.scaled_state;
+    if (facts_of(o.optimizer.kind).orthogonalizes && (o.shard.is_sharded() || scaled.m || scaled.v))
+        throw std::invalid_argument(
+            fmt::format("[train] muon: makes whole matrices orthogonal, from momentum without a scale: {}",
+                        o.shard.is_sharded() ? "it takes no sharded optimizer" : "not for ms-amp"));
     if (!o.shard.is_sharded()) {
         if (o.shard.gather)
             throw std::invalid_argument("[train] a format of gathered weights is for sharded optimizers");
@@ -260,7 +286,6 @@ void check_sharding(const TrainOptions& o) {
         throw std::invalid_argument(
             fmt::format("[train] {}: of {} replicas, no power of two, {} leaves some without a chunk", sharding,
                         o.replicas, order));
-    const ScaledState& scaled = o.precision.scaled_state;
     if (o.all_reduce.scaled || scaled.weight || scaled.m || scaled.v)
         throw std::invalid_argument(
             fmt::format("[train] {}: tensors that share one scale (ms-amp) are not divided among replicas", sharding));
@@ -303,13 +328,7 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
     t.delayed_scales = g.delayed_scales();
     add_scale_updates(t, o);
     add_unscaling(t, o);
-    for (std::size_t i = 0; i < t.parameters.size(); ++i) {
-        const op::Update update = add_state(p, o, t.parameters[i], i);
-        t.parameters[i].m = update.m;
-        t.parameters[i].v = update.v;
-        t.parameters[i].compensation = update.compensation;
-        p.update.push_back({update, "master weights"});
-    }
+    add_updates(t, o, precision);
     t.gathering = p.update.size();
     for (ParameterTensors& parameter : t.parameters)
         if (parameter.master) gather_weight(t, o, parameter);

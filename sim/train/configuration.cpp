@@ -70,17 +70,20 @@ ModelOptions model_of(const Json& json) {
 }
 
 Json json_of(const OptimizerOptions& o) {
-    return {{"kind", word(optimizer_kind_names, o.kind)},
-            {"order", word(optimizer_order_names, o.order)},
-            {"lr", o.learning_rate},
-            {"beta1", o.beta1},
-            {"beta2", o.beta2},
-            {"eps", o.eps},
-            {"weight_decay", o.weight_decay},
-            {"momentum", o.momentum},
-            {"dampening", o.dampening},
-            {"nesterov", o.nesterov},
-            {"contract", o.contract}};
+    Json json = {{"kind", word(optimizer_kind_names, o.kind)},
+                 {"order", word(optimizer_order_names, o.order)},
+                 {"lr", o.learning_rate},
+                 {"beta1", o.beta1},
+                 {"beta2", o.beta2},
+                 {"eps", o.eps},
+                 {"weight_decay", o.weight_decay},
+                 {"momentum", o.momentum},
+                 {"dampening", o.dampening},
+                 {"nesterov", o.nesterov},
+                 {"contract", o.contract}};
+    if (facts_of(o.kind).orthogonalizes)
+        json.update({{"rate_scale", word(rate_scale_names, o.rate_scale)}, {"adamw_lr", o.adamw().learning_rate}});
+    return json;
 }
 
 /// The entry for a scaler: its name and the options that a run.json states; the others are the row's.

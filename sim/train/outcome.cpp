@@ -30,7 +30,8 @@ Json json_of(const TimeProfile& profile) {
 
 /// See Outcome::eps_is_zero.
 bool eps_is_zero(const TrainOptions& o) {
-    return facts_of(o.optimizer.order).rounds_each && o.optimizer.kind != OptimizerKind::sgd && o.optimizer.eps > 0 &&
+    const KindFacts kind = facts_of(o.optimizer.kind);
+    return facts_of(o.optimizer.order).rounds_each && (kind.has_v || kind.orthogonalizes) && o.optimizer.eps > 0 &&
            quantize(o.precision.v, o.optimizer.eps) == 0;
 }
 

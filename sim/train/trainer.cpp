@@ -117,10 +117,8 @@ StepResult Trainer::apply(StepResult result) {
     result.gradient_norm = backend_->read(training_.norm)[0];
     for (const ParameterTensors& p : training_.parameters)
         result.amax_weight = std::max(result.amax_weight, largest(backend_->read(p.gradient), 1));
-    c.learning_rate = options_.optimizer.learning_rate;
-    if (step_ < options_.warmup)
-        c.learning_rate *= static_cast<double>(step_ + 1) / static_cast<double>(options_.warmup);
-    result.learning_rate = c.learning_rate;
+    c.rate_factor = step_ < options_.warmup ? static_cast<double>(step_ + 1) / static_cast<double>(options_.warmup) : 1;
+    result.learning_rate = options_.optimizer.learning_rate * c.rate_factor;
     if (update.verdict == ScalerVerdict::step) {
         c.update = ++updates_;
         backend_->updates = {};

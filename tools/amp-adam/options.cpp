@@ -15,9 +15,10 @@ constexpr const char* examples = R"(Examples:
   amp-adam checkpoint/step-1000                 the optimizer's state in a checkpoint: exact, for its last step
   amp-adam runs/fp32 --at 1e-6 --state fp32,bf16 --weights bf16 --tensor 'h\.0'
   amp-adam runs/fp32 --eps 1e-5,1e-8 --json -
+  amp-adam runs/fp32 --optimizer torchao-adamw  the same gradients, in the order of another implementation
 
 Each state format holds Adam's m and v; weights are the formats in which an
-update may be lost, m and v then in FP32.)";
+update or weight decay may be lost, m and v then in FP32.)";
 
 std::vector<FormatSpec> formats_of(const char* option, const std::vector<std::string>& names) {
     std::vector<FormatSpec> specs;
@@ -48,7 +49,7 @@ void interpret(const Words& words, AdamToolOptions& options) {
     options.weights = words.weights.empty() ? standard.weights : formats_of("--weights", words.weights);
     if (!words.optimizer.empty()) {
         options.optimizer = optimizer(words.optimizer).options;
-        if (options.optimizer->kind == OptimizerKind::sgd) throw std::invalid_argument("--optimizer: sgd has no eps");
+        if (!options.optimizer->has_v()) throw std::invalid_argument("--optimizer: " + words.optimizer + " has no eps");
     }
     if (options.eps.empty()) options.eps = standard.eps;
     options.tensor = tensor_pattern(words.tensor);
@@ -76,7 +77,8 @@ std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& op
     app.add_option("--weights", words.weights, "Formats of the weights; default " + list_of(standard.weights))
         ->delimiter(',')
         ->allow_extra_args(false);
-    app.add_option("--optimizer", words.optimizer, "A row of amp-train --list; default: the run's, else adamw");
+    app.add_option("--optimizer", words.optimizer,
+                   "A row of amp-train --list that has an eps; default: the run's, else adamw");
     app.add_option("--lr", options.learning_rate, "Learning rate; default: the run's, else 1e-3")
         ->transform(real_number(0, std::numeric_limits<double>::infinity(), Ends::high));
     app.add_option("--beta1", options.beta1, "Adam's beta1; default: the run's, else 0.9")

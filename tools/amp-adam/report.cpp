@@ -102,6 +102,18 @@ std::string some_of(const std::vector<std::string>& names) {
                        names.size() > most ? fmt::format(" and {} more", names.size() - most) : "");
 }
 
+/// What becomes of weight decay where it is a multiplication of its own; empty where it is not.
+std::string decay_text(const AdamFindings& f) {
+    if (f.total.decaying == 0) return "";
+    std::vector<std::string> parts;
+    for (std::size_t i = 0; i < f.total.undecayed.size(); ++i)
+        parts.push_back(
+            fmt::format("{} {}", f.question.weights[i].name, percent(f.total.undecayed[i], f.total.decaying)));
+    return fmt::format("Weights that weight decay leaves as they are, by their format: {}. It multiplies them by 1 - "
+                       "learning rate * decay before the step.",
+                       fmt::join(parts, ", "));
+}
+
 std::string lost_text(const AdamFindings& f) {
     const std::string unmatched =
         f.unmatched.empty() ? "" : "which weights are those of " + some_of(f.unmatched) + " is not known";
@@ -172,6 +184,7 @@ void add_findings(Document& document, const AdamFindings& f, const AdamToolOptio
     add_stored(document, f);
     document.add(state_table(f));
     document.add(Paragraph{lost_text(f)});
+    if (const std::string decay = decay_text(f); !decay.empty()) document.add(Paragraph{decay});
     document.add(tensor_table(f, options));
 }
 
@@ -199,6 +212,9 @@ Json json_of(const AdamFindings& f, const AdamEffects& e, const std::optional<do
     json["updated"] = e.updated;
     json["lost"] = Json::object();
     for (std::size_t i = 0; i < e.lost.size(); ++i) json["lost"][f.question.weights[i].name] = e.lost[i];
+    json["decaying"] = e.decaying;
+    json["undecayed"] = Json::object();
+    for (std::size_t i = 0; i < e.undecayed.size(); ++i) json["undecayed"][f.question.weights[i].name] = e.undecayed[i];
     json["muted_from_eps"] = or_null(muted_from);
     return json;
 }

@@ -53,6 +53,7 @@ void sum_cases(Cases& cases);
 void loss_cases(Cases& cases);
 // op_cases_training.cpp
 void gradient_cases(Cases& cases);
+void orthogonal_cases(Cases& cases);
 void update_cases(Cases& cases);
 void scaled_update_cases(Cases& cases);
 void block_cast_cases(Cases& cases);

@@ -76,6 +76,26 @@ void gradient_cases(Cases& cases) {
     }
 }
 
+void orthogonal_cases(Cases& cases) {
+    for (const std::string_view f : {"fp32", "bf16", "fp16", "e4m3"})
+        for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::edges}) {
+            for (const double weight : {0.05, 0.95})
+                for (const bool contract : {false, true}) {
+                    OpCaseBuilder b(fmt::format("lerp {} {}", f, contract ? "contracted" : ""));
+                    const TensorId x = b.tensor({30, 21}, f, fill), y = b.tensor({30, 21}, "fp32", fill);
+                    cases.push_back(b.build(op::Lerp{x, y, b.tensor({30, 21}, f), weight, contract}));
+                }
+            for (const double least : {1e-7, 1e7}) {
+                OpCaseBuilder b(fmt::format("normalize {}", f));
+                const TensorId x = b.tensor({30, 21}, f, fill), norm = b.tensor({}, f, Fill::positive);
+                cases.push_back(b.build(op::Normalize{x, norm, b.tensor({30, 21}, f), least}));
+            }
+            OpCaseBuilder b(fmt::format("add_scaled {}", f));
+            const TensorId product = b.tensor({30, 21}, "fp32", fill), addend = b.tensor({30, 21}, f, fill);
+            cases.push_back(b.build(op::AddScaled{product, addend, b.tensor({30, 21}, f), 2.0315, -4.775}));
+        }
+}
+
 void update_cases(Cases& cases) {
     for (const OptimizerRow& row : optimizers())
         for (const UpdateRounding rounding :
@@ -84,20 +104,21 @@ void update_cases(Cases& cases) {
                 for (const bool contract : {false, true}) {
                     OpCaseBuilder b(fmt::format("update {} {} {}", row.name, f, contract ? "contracted" : ""));
                     b.context().update = 4;
-                    b.context().learning_rate = 0.01;
                     OptimizerOptions options = row.options;
+                    options.learning_rate = 0.01;
                     options.contract = contract;
                     options.weight_decay = 0.1;
-                    if (options.kind == OptimizerKind::sgd) options.momentum = 0.9;
+                    if (facts_of(options.kind).has_momentum) options.momentum = 0.9;
                     op::Update op;
                     op.options = options;
+                    op.rate_factor = facts_of(options.kind).orthogonalizes ? 1.5 : 1;
                     op.rounding = rounding;
                     op.random_bits = contract ? 5 : 32;
                     op.weight = b.tensor({600}, f, Fill::finite);
                     op.gradient = b.tensor({600}, "fp32", Fill::edges);
                     op.stream = 5;
                     op.m = b.tensor({600}, f, Fill::finite);
-                    if (options.kind != OptimizerKind::sgd) op.v = b.tensor({600}, f, Fill::positive);
+                    if (options.has_v()) op.v = b.tensor({600}, f, Fill::positive);
                     if (rounding == UpdateRounding::kahan) op.compensation = b.tensor({600}, f, Fill::ordinary);
                     cases.push_back(b.build(op));
                 }
@@ -108,14 +129,14 @@ void scaled_update_cases(Cases& cases) {
         for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::zero, Fill::edges}) {
             OpCaseBuilder b(fmt::format("update {} scaled", row.name));
             b.context().update = 4;
-            b.context().learning_rate = 0.01;
             op::Update op;
             op.options = row.options;
+            op.options.learning_rate = 0.01;
             op.weight = b.scaled_tensor({600}, "fp16", fill);
             op.gradient = b.tensor({600}, "fp32", fill);
             op.m = b.scaled_tensor({600}, "e4m3", fill);
-            if (row.options.kind != OptimizerKind::sgd) op.v = b.scaled_tensor({600}, "fp16", Fill::positive);
-            if (row.options.kind == OptimizerKind::sgd) op.options.momentum = 0.9;
+            if (row.options.has_v()) op.v = b.scaled_tensor({600}, "fp16", Fill::positive);
+            if (facts_of(row.options.kind).has_momentum) op.options.momentum = 0.9;
             cases.push_back(b.build(op));
         }
 }

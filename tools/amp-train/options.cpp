@@ -35,7 +35,8 @@ struct Words {
     PrecisionWords precision{};
     std::string optimizer = "adamw", loss_scale, policy = "cuda", all_reduce = "ring", divide = "before", transport,
                 all_reduce_scaling = "none", shard = "none", gather;
-    std::optional<double> init_scale, growth_factor, backoff_factor, beta1, beta2, eps, weight_decay, momentum;
+    std::optional<double> init_scale, growth_factor, backoff_factor, beta1, beta2, eps, weight_decay, momentum,
+        adamw_lr;
     std::optional<std::int64_t> growth_interval, hysteresis;
     bool nesterov = false, contract = false, no_weight_cache = false, backward_under_autocast = false, list = false;
     bool unscale_late = false;
@@ -89,7 +90,8 @@ OptimizerOptions optimizer_of(const Words& w) {
     if (w.eps) o.eps = *w.eps;
     if (w.weight_decay) o.weight_decay = *w.weight_decay;
     if (w.momentum) o.momentum = *w.momentum;
-    o.nesterov = w.nesterov;
+    if (w.adamw_lr) o.adamw_learning_rate = *w.adamw_lr;
+    o.nesterov = o.nesterov || w.nesterov;
     o.contract = w.contract;
     return o;
 }
@@ -173,7 +175,10 @@ void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
                    "Added to the gradient (sgd, adam) or taken from the weight (adamw)")
         ->transform(not_negative())
         ->group(group);
-    app.add_option("--momentum", w.momentum, "Momentum of sgd")->transform(not_negative())->group(group);
+    app.add_option("--adamw-lr", w.adamw_lr, "Learning rate of what muon leaves to AdamW; default: --lr")
+        ->transform(not_negative())
+        ->group(group);
+    app.add_option("--momentum", w.momentum, "Momentum of sgd and muon")->transform(not_negative())->group(group);
     app.add_flag("--nesterov", w.nesterov, "Nesterov's momentum in sgd")->group(group);
     app.add_option("--loss-weight", o.loss_weight,
                    "Factor W of the loss: gradients become as small as in a batch 1/W times as large")

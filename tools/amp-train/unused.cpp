@@ -44,7 +44,8 @@ void refuse_unused(const CLI::App& app, const TrainToolOptions& options) {
 void note_unused(const CLI::App& app, TrainToolOptions& options) {
     const auto some = [&](const auto& uses) { return std::ranges::any_of(options.runs, uses); };
     const TrainOptions& first = options.runs.front();
-    const bool decoder = model(first.model.name).reads_tokens, sgd = first.optimizer.kind == OptimizerKind::sgd;
+    const bool decoder = model(first.model.name).reads_tokens;
+    const KindFacts optimizer = facts_of(first.optimizer.kind);
     struct Use {
         bool used;
         std::string_view by;
@@ -60,8 +61,10 @@ void note_unused(const CLI::App& app, TrainToolOptions& options) {
         {first.model.name != "linear",
          "a model with hidden layers",
          {"--width", "--depth", "--activation", "--dropout"}},
-        {sgd, "--optimizer sgd", {"--momentum"}},
-        {!sgd, "Adam", {"--beta1", "--beta2", "--eps"}},
+        {optimizer.has_momentum, "--optimizer sgd or muon", {"--momentum"}},
+        {optimizer.has_betas || optimizer.orthogonalizes, "Adam and Lion", {"--beta1", "--beta2"}},
+        {optimizer.has_v || optimizer.orthogonalizes, "Adam", {"--eps"}},
+        {optimizer.orthogonalizes, "--optimizer muon", {"--adamw-lr"}},
         {first.clip > 0, "--clip", {"--clip-before-unscale"}},
         {first.replicas > 1, "--replicas above 1", {"--all-reduce", "--divide"}},
         {first.replicas > 1 || first.all_reduce.scaled, "--replicas above 1", {"--all-reduce-format"}},

@@ -62,7 +62,11 @@ void bind_effects(nb::module_& m) {
         .def_ro("updated", &AdamEffects::updated, "The number of elements with a gradient whose weight is known.")
         .def_ro("lost", &AdamEffects::lost,
                 "For each format of weights in the question: the number of these elements whose weight the step leaves "
-                "as it is.");
+                "as it is.")
+        .def_ro("decaying", &AdamEffects::decaying,
+                "The number of weights that are not zero, if weight decay multiplies and rounds them before the step.")
+        .def_ro("undecayed", &AdamEffects::undecayed,
+                "For each format of weights in the question: the number of these that the decay leaves as they are.");
 }
 
 } // namespace
@@ -99,10 +103,11 @@ void bind_adam(nb::module_& m) {
         .def_ro("muted_from", &AdamFindings::muted_from,
                 "The smallest eps that decides more than half of the steps of all tensors.")
         .def_ro("censoring", &AdamFindings::censoring, "What the records of the examined gradients hide, a Censoring.")
-        .def_prop_ro("known", [](const AdamFindings& f) { return name_of(f.known()); },
-                     "Whether what eps decides is exact, or unknown: it depends on gradients that were recorded as "
-                     "zero.",
-                     InEnvironment())
+        .def_prop_ro(
+            "known", [](const AdamFindings& f) { return name_of(f.known()); },
+            "Whether what eps decides is exact, or unknown: it depends on gradients that were recorded as "
+            "zero.",
+            InEnvironment())
         .def_prop_ro("differing_settings", &AdamFindings::differing_settings,
                      "The optimizer's settings that differ from tensor to tensor: tuples of name, least and largest.",
                      InEnvironment())

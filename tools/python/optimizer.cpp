@@ -1,6 +1,6 @@
 #include <ampscope/tools/python/bind.h>
 
-#include <ampscope/sim/backend/update.h>
+#include <ampscope/sim/eager/eager_update.h>
 
 #include <nanobind/stl/tuple.h>
 
@@ -17,11 +17,12 @@ struct Update {
     OptimizerOptions options;
     UpdateRounding rounding;
     std::uint8_t random_bits;
+    Precision precision; ///< of Muon's products
 };
 
 Update update_of(const std::string& name, double lr, double beta1, double beta2, double eps, double weight_decay,
                  double momentum, const std::string& rounding, double dampening, bool nesterov, int random_bits,
-                 bool contract) {
+                 bool contract, const Precision* precision) {
     OptimizerOptions o = optimizer(name).options;
     o.learning_rate = lr;
     o.beta1 = beta1;
@@ -36,7 +37,8 @@ Update update_of(const std::string& name, double lr, double beta1, double beta2,
     if (random_bits < 1 || random_bits > 32) throw std::invalid_argument("random_bits: expected 1 to 32");
     return {.options = o,
             .rounding = parse_name<UpdateRounding>("rounding", update_rounding_names, rounding),
-            .random_bits = static_cast<std::uint8_t>(random_bits)};
+            .random_bits = static_cast<std::uint8_t>(random_bits),
+            .precision = precision == nullptr ? Precision{} : *precision};
 }
 
 /// Step t, from 1, of the arrays in place, with the seed, stream and step of stochastic rounding. Formats are those of
@@ -47,22 +49,25 @@ step(const Update& how, std::int64_t t, const std::tuple<std::uint64_t, std::uin
      const Array<float>& gradient, const Floats& m, const Floats& v, const Floats& compensation) {
     if (gradient.size() != weight.size()) throw std::invalid_argument("gradient and weight differ in size");
     const nb::gil_scoped_release release;
+    Shape shape;
+    for (std::size_t i = 0; i < weight.ndim(); ++i) shape.push_back(static_cast<std::int64_t>(weight.shape(i)));
     const UpdateCounts counts =
-        update(how.options,
-               {.t = t,
-                .learning_rate = how.options.learning_rate,
-                .key = {.seed = std::get<0>(key), .stream = std::get<1>(key), .step = std::get<2>(key)}},
-               {.weight_format = formats.at(0),
-                .m_format = formats.at(1),
-                .v_format = formats.at(2),
-                .weight = span_of_writable(weight),
-                .gradient = span_of(gradient),
-                .m = span_of_writable(m),
-                .v = span_of_writable(v),
-                .compensation = span_of_writable(compensation),
-                .scaled = {.weight = kept.at(0), .m = kept.at(1), .v = kept.at(2)},
-                .rounding = how.rounding,
-                .random_bits = how.random_bits});
+        eager_update(how.options,
+                     {.t = t,
+                      .learning_rate = how.options.learning_rate,
+                      .key = {.seed = std::get<0>(key), .stream = std::get<1>(key), .step = std::get<2>(key)}},
+                     {.weight_format = formats.at(0),
+                      .m_format = formats.at(1),
+                      .v_format = formats.at(2),
+                      .weight = span_of_writable(weight),
+                      .gradient = span_of(gradient),
+                      .m = span_of_writable(m),
+                      .v = span_of_writable(v),
+                      .compensation = span_of_writable(compensation),
+                      .scaled = {.weight = kept.at(0), .m = kept.at(1), .v = kept.at(2)},
+                      .rounding = how.rounding,
+                      .random_bits = how.random_bits},
+                     shape, how.precision, 0);
     return {counts.lost, counts.changed, counts.nonfinite};
 }
 
@@ -75,7 +80,9 @@ void bind_optimizer(nb::module_& m) {
             [](const OptimizerOptions& o) {
                 return std::string(optimizer_kind_names[static_cast<std::size_t>(o.kind)]);
             },
-            "sgd, adam or adamw.", InEnvironment())
+            "sgd, adam, adamw, lion or muon.", InEnvironment())
+        .def_prop_ro("has_m", &OptimizerOptions::has_m, "Whether there is a first moment.", InEnvironment())
+        .def_prop_ro("has_v", &OptimizerOptions::has_v, "Whether there is a second moment.", InEnvironment())
         .def_prop_ro(
             "order",
             [](const OptimizerOptions& o) {
@@ -90,12 +97,24 @@ void bind_optimizer(nb::module_& m) {
         .def_ro("momentum", &OptimizerOptions::momentum)
         .def_ro("dampening", &OptimizerOptions::dampening)
         .def_ro("nesterov", &OptimizerOptions::nesterov)
+        .def_prop_ro(
+            "rate_scale",
+            [](const OptimizerOptions& o) {
+                return std::string(rate_scale_names[static_cast<std::size_t>(o.rate_scale)]);
+            },
+            "How Muon's learning rate depends on a matrix: original or match_rms_adamw.", InEnvironment())
+        .def_ro("adamw_learning_rate", &OptimizerOptions::adamw_learning_rate,
+                "The learning rate of what Muon leaves to AdamW; 0 stands for Muon's own.")
         .def_ro("contract", &OptimizerOptions::contract,
                 "Whether torch's orders compute a * b + c with one rounding, as its kernels for AVX2 do.");
     nb::class_<Update>(m, "OptimizerUpdate").def_ro("options", &Update::options);
+    m.def(
+        "optimizer_options", [](const std::string& name) { return optimizer(name).options; }, nb::arg("name"),
+        InEnvironment());
     m.def("optimizer_update", &update_of, nb::arg("name"), nb::arg("lr"), nb::arg("beta1"), nb::arg("beta2"),
           nb::arg("eps"), nb::arg("weight_decay"), nb::arg("momentum"), nb::arg("rounding"), nb::arg("dampening"),
-          nb::arg("nesterov"), nb::arg("random_bits"), nb::arg("contract") = false, InEnvironment());
+          nb::arg("nesterov"), nb::arg("random_bits"), nb::arg("contract") = false,
+          nb::arg("precision").none() = nb::none(), InEnvironment());
     m.def("optimizer_step", &step, nb::arg("update"), nb::arg("t"), nb::arg("key"), nb::arg("formats"), nb::arg("kept"),
           nb::arg("weight").noconvert(), nb::arg("gradient").noconvert(), nb::arg("m").noconvert(),
           nb::arg("v").noconvert(), nb::arg("compensation").noconvert(), InEnvironment());

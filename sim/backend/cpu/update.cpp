@@ -33,9 +33,14 @@ double power(double base, std::int64_t n) {
 } // namespace
 
 kernels::Factors kernels::factors_of(const OptimizerOptions& options, std::int64_t t) {
-    const bool single = facts_of(options.order).single_betas;
-    const auto correction = [&](double beta) { return 1 - power(single ? static_cast<float>(beta) : beta, t); };
-    return {correction(options.beta1), correction(options.beta2)};
+    const OrderFacts facts = facts_of(options.order);
+    const auto raised = [&](double beta) {
+        const double result = power(facts.single_betas ? static_cast<float>(beta) : beta, t);
+        return facts.single_powers ? static_cast<float>(result) : result;
+    };
+    const double power1 = raised(options.beta1), power2 = raised(options.beta2);
+    if (!facts.debiases) return {1 - power1, 1 - power2, options.beta1, options.beta2};
+    return {1, 1, (power1 - options.beta1) / (power1 - 1), (power2 - options.beta2) / (power2 - 1)};
 }
 
 UpdateCounts& UpdateCounts::operator+=(const UpdateCounts& other) {
@@ -69,9 +74,9 @@ UpdateCounts update_blocks(const OptimizerOptions& options, const UpdateStep& st
 /// A step of Adam once its moments are there: with betas of 1 and no gradient it keeps them, and their bias corrections
 /// are those of the options.
 UpdateCounts update_weights(OptimizerOptions options, const UpdateStep& step, ParameterState state) {
-    const kernels::Factors factors = kernels::factors_of(options, step.t);
-    if (options.kind == OptimizerKind::adam) options.weight_decay = 0; // the moments contain it
-    options.beta1 = options.beta2 = 1;
+    kernels::Factors factors = kernels::factors_of(options, step.t);
+    if (!facts_of(options.kind).decouples) options.weight_decay = 0; // the moments contain it
+    options.beta1 = options.beta2 = factors.beta1 = factors.beta2 = 1;
     const std::vector<float> zeros(state.weight.size());
     state.gradient = zeros;
     return update_blocks(options, step, factors, state);
@@ -97,20 +102,22 @@ void op::run(Cpu& cpu, const Update& op) {
     const auto data = [&](TensorId id) { return id ? cpu[id] : std::span<float>{}; };
     const auto format_of = [&](TensorId id) { return id ? cpu.info(id).format : format("fp32"); };
     const StepContext& c = cpu.context;
-    const UpdateCounts counts = update(
-        op.options,
-        {.t = c.update, .learning_rate = c.learning_rate, .key = {.seed = c.seed, .stream = op.stream, .step = c.step}},
-        {.weight_format = format_of(op.weight),
-         .m_format = format_of(op.m),
-         .v_format = format_of(op.v),
-         .weight = cpu[op.weight],
-         .gradient = cpu[op.gradient],
-         .m = data(op.m),
-         .v = data(op.v),
-         .compensation = data(op.compensation),
-         .scaled = scaled_state(cpu.program(), op),
-         .rounding = op.rounding,
-         .random_bits = op.random_bits});
+    const UpdateCounts counts = update(op.options,
+                                       {.t = c.update,
+                                        .learning_rate = op.options.learning_rate * c.rate_factor,
+                                        .rate_factor = op.rate_factor,
+                                        .key = {.seed = c.seed, .stream = op.stream, .step = c.step}},
+                                       {.weight_format = format_of(op.weight),
+                                        .m_format = format_of(op.m),
+                                        .v_format = format_of(op.v),
+                                        .weight = cpu[op.weight],
+                                        .gradient = cpu[op.gradient],
+                                        .m = data(op.m),
+                                        .v = data(op.v),
+                                        .compensation = data(op.compensation),
+                                        .scaled = scaled_state(cpu.program(), op),
+                                        .rounding = op.rounding,
+                                        .random_bits = op.random_bits});
     cpu.updates += counts;
 }
 

@@ -47,6 +47,7 @@ void BlockArithmetic::divide(float* out, const float* a, float divisor, std::siz
 void BlockArithmetic::add_constant(float* out, const float* a, float term, std::size_t n) const {
     dispatch<AddConstantKernel>(set_, out, a, term, n);
 }
+void BlockArithmetic::sign(float* out, const float* a, std::size_t n) const { dispatch<SignKernel>(set_, out, a, n); }
 void BlockArithmetic::root(float* out, const float* a, std::size_t n) const { dispatch<RootKernel>(set_, out, a, n); }
 void BlockArithmetic::add_scaled(float* out, const float* a, const float* b, float factor, std::size_t n) const {
     contracted<AddScaledKernel>(contract_, set_, out, a, b, factor, n);

@@ -20,6 +20,7 @@ struct SingleArithmetic {
     AMPSCOPE_DEVICE void multiply(float* out, const float* a, float factor, std::size_t) const { *out = *a * factor; }
     AMPSCOPE_DEVICE void divide(float* out, const float* a, float divisor, std::size_t) const { *out = *a / divisor; }
     AMPSCOPE_DEVICE void add_constant(float* out, const float* a, float x, std::size_t) const { *out = *a + x; }
+    AMPSCOPE_DEVICE void sign(float* out, const float* a, std::size_t n) const { kernels::SignKernel::run(out, a, n); }
     AMPSCOPE_DEVICE void root(float* out, const float* a, std::size_t) const { *out = std::sqrt(*a); }
     AMPSCOPE_DEVICE void quotient(float* out, const float* a, const float* b, std::size_t) const { *out = *a / *b; }
     AMPSCOPE_DEVICE void add_scaled(float* out, const float* a, const float* b, float factor, std::size_t n) const {
@@ -69,8 +70,10 @@ void run(Cuda& cuda, const Update& op) {
     const auto data = [&](TensorId id) { return id ? std::span(cuda.out(id), count) : std::span<float>{}; };
     const auto format_of = [&](TensorId id) { return id ? cuda.info(id).format : format("fp32"); };
     const StepContext& c = cuda.context;
-    const UpdateStep step{
-        .t = c.update, .learning_rate = c.learning_rate, .key = {.seed = c.seed, .stream = op.stream, .step = c.step}};
+    const UpdateStep step{.t = c.update,
+                          .learning_rate = op.options.learning_rate * c.rate_factor,
+                          .rate_factor = op.rate_factor,
+                          .key = {.seed = c.seed, .stream = op.stream, .step = c.step}};
     const ParameterState state{.weight_format = format_of(op.weight),
                                .m_format = format_of(op.m),
                                .v_format = format_of(op.v),

@@ -7,6 +7,7 @@
 #include <ampscope/sim/backend/kernels/elementwise.h>
 #include <ampscope/sim/backend/kernels/gradient.h>
 #include <ampscope/sim/backend/kernels/norm.h>
+#include <ampscope/sim/backend/kernels/orthogonal.h>
 #include <ampscope/sim/backend/kernels/pool.h>
 #include <ampscope/sim/backend/kernels/reduce.h>
 #include <ampscope/sim/backend/kernels/rope.h>

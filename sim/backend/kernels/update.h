@@ -12,9 +12,10 @@
 
 namespace amp::kernels {
 
-/// Factors that depend only on the step: 1 - beta^t in FP64, as Python computes them.
+/// What depends only on the step: 1 - beta^t in FP64, as Python computes them, and the betas themselves, which change
+/// with the step in orders that leave the moments no bias.
 struct Factors {
-    double correction1, correction2;
+    double correction1, correction2, beta1, beta2;
 };
 Factors factors_of(const OptimizerOptions& options, std::int64_t t);
 
@@ -44,6 +45,7 @@ struct BlockState {
     [[nodiscard]] constexpr const float* gradient() const { return state.gradient.data() + begin; }
     [[nodiscard]] constexpr float* m() const { return state.m.data() + begin; }
     [[nodiscard]] constexpr float* v() const { return state.v.data() + begin; }
+    [[nodiscard]] constexpr float* compensation() const { return state.compensation.data() + begin; }
     constexpr void round(const FormatSpec& f, float* x) const { arithmetic.round(f, x, count); }
     /// x *= factor
     constexpr void multiply(const FormatSpec& f, float* x, double factor) const {
@@ -64,6 +66,16 @@ struct BlockState {
         }
         round(f, out);
     }
+    /// m = beta m + (1 - beta) x as the order has it, m in the format f.
+    constexpr void average(const FormatSpec& f, float* m, const float* x, double beta) const {
+        if (facts_of(options.order).lerps) {
+            arithmetic.lerp(m, x, static_cast<float>(1 - beta), count);
+        } else {
+            multiply(f, m, beta);
+            add_scaled(f, m, m, x, 1 - beta);
+        }
+        round(f, m);
+    }
     /// The scalar by which mul and div multiply or divide: PyTorch 1.x first rounds it to the type of the tensor.
     [[nodiscard]] constexpr float scalar(const FormatSpec& f, double x) const {
         return facts_of(options.order).rounds_scalars ? quantize(f, x) : static_cast<float>(x);
@@ -72,35 +84,51 @@ struct BlockState {
 
 constexpr float single(double x) { return static_cast<float>(x); }
 
-/// Does what add_update() does, but keeps what rounding loses beside the weights.
+/// Adds to the weights as much of the compensation as fits, and keeps the rest in it.
 template <class Arithmetic>
-constexpr void add_compensated(const BlockState<Arithmetic>& b, const float* change) {
+constexpr void compensate(const BlockState<Arithmetic>& b) {
     const FormatSpec& f = b.state.weight_format;
-    float *const w = b.weight(), *const lost = b.state.compensation.data() + b.begin;
+    float *const w = b.weight(), *const lost = b.compensation();
     typename Arithmetic::Block before, kept;
-    b.arithmetic.add(lost, lost, change, b.count); // 1. what is to be added, plus what was lost before
     b.round(f, lost);
     copy(w, b.count, before);
-    b.arithmetic.add(w, w, lost, b.count); // 2. add as much of it as fits
+    b.arithmetic.add(w, w, lost, b.count);
     b.round(f, w);
-    b.arithmetic.subtract(kept, before, w, b.count); // 3. keep the rest
+    b.arithmetic.subtract(kept, before, w, b.count);
     b.round(f, kept);
     b.arithmetic.add(lost, lost, kept, b.count);
     b.round(f, lost);
 }
 
-/// Adds `change`, which is in FP32, to the weights.
+/// Adds `change`, which is in FP32, to the weights, or to what they lack.
 template <class Arithmetic>
 constexpr void add_update(const BlockState<Arithmetic>& b, const float* change) {
-    float* const w = b.weight();
-    if (b.state.rounding != UpdateRounding::kahan) b.arithmetic.add(w, w, change, b.count);
+    float* const to = b.state.rounding == UpdateRounding::kahan ? b.compensation() : b.weight();
+    b.arithmetic.add(to, to, change, b.count);
     switch (b.state.rounding) {
-    case UpdateRounding::nearest: return b.round(b.state.weight_format, w);
+    case UpdateRounding::nearest: return b.round(b.state.weight_format, to);
     case UpdateRounding::stochastic:
-        return b.arithmetic.round_at_random(b.state.weight_format, w, b.count,
+        return b.arithmetic.round_at_random(b.state.weight_format, to, b.count,
                                             {.rounding = Rounding::stochastic, .random_bits = b.state.random_bits},
                                             b.step.key, b.begin);
-    case UpdateRounding::kahan: return add_compensated(b, change);
+    case UpdateRounding::kahan: return compensate(b);
+    }
+}
+
+/// w -= rate * direction, computed in the format f.
+template <class Arithmetic>
+constexpr void descend(const BlockState<Arithmetic>& b, const FormatSpec& f, const float* direction, double rate) {
+    typename Arithmetic::Block change;
+    switch (b.state.rounding) {
+    case UpdateRounding::nearest:
+        b.add_scaled(f, b.weight(), b.weight(), direction, -rate);
+        return b.round(b.state.weight_format, b.weight());
+    case UpdateRounding::stochastic:
+        b.arithmetic.multiply(change, direction, single(-rate), b.count);
+        return add_update(b, change);
+    case UpdateRounding::kahan:
+        b.add_scaled(f, b.compensation(), b.compensation(), direction, -rate);
+        return compensate(b);
     }
 }
 
@@ -112,7 +140,10 @@ constexpr bool is_fused_sgd(OptimizerOrder order) {
     case OptimizerOrder::torch_1:
     case OptimizerOrder::torch_fused: // no row of optimizers() has SGD in this order, nor in those below
     case OptimizerOrder::apex:
-    case OptimizerOrder::ms_amp: break;
+    case OptimizerOrder::ms_amp:
+    case OptimizerOrder::torchao:
+    case OptimizerOrder::optimi:
+    case OptimizerOrder::lion_pytorch: break;
     }
     return false;
 }
@@ -124,7 +155,7 @@ constexpr void sgd(const BlockState<Arithmetic>& b) {
     const bool fused = is_fused_sgd(o.order);
     const FormatSpec f = fused ? fp32_format() : b.state.weight_format;
     const FormatSpec m_format = fused ? fp32_format() : b.state.m_format;
-    typename Arithmetic::Block g, change;
+    typename Arithmetic::Block g;
     copy(b.gradient(), b.count, g);
     if (o.weight_decay != 0) {
         b.add_scaled(f, g, g, b.weight(), o.weight_decay);
@@ -145,35 +176,49 @@ constexpr void sgd(const BlockState<Arithmetic>& b) {
         }
         b.round(b.state.m_format, m);
     }
-    if (b.state.rounding == UpdateRounding::nearest) {
-        b.add_scaled(f, b.weight(), b.weight(), g, -b.step.learning_rate);
-        return b.round(b.state.weight_format, b.weight());
-    }
-    b.arithmetic.multiply(change, g, single(-b.step.learning_rate), b.count);
-    add_update(b, change);
+    descend(b, f, g, b.step.learning_rate);
 }
 
-/// Follows torch.optim.Adam and AdamW, _single_tensor_adam without capturable.
+/// Follows lion_pytorch and optimi's _single_param_lion: the direction is computed in a copy of m, which is updated
+/// after the weights.
+template <class Arithmetic>
+constexpr void lion(const BlockState<Arithmetic>& b) {
+    const OptimizerOptions& o = b.options;
+    float* const m = b.m();
+    typename Arithmetic::Block direction;
+    copy(m, b.count, direction);
+    if (o.weight_decay != 0) b.multiply(b.state.weight_format, b.weight(), 1 - b.step.learning_rate * o.weight_decay);
+    b.average(b.state.m_format, direction, b.gradient(), o.beta1);
+    b.arithmetic.sign(direction, direction, b.count);
+    descend(b, b.state.weight_format, direction, b.step.learning_rate);
+    b.average(b.state.m_format, m, b.gradient(), o.beta2);
+}
+
+/// Follows torch.optim.Muon, _single_tensor_muon, once the update is orthogonal: it is BF16, and what is computed from
+/// it and a weight of another type is FP32.
+template <class Arithmetic>
+constexpr void muon(const BlockState<Arithmetic>& b) {
+    const FormatSpec& f = b.state.weight_format;
+    b.multiply(f, b.weight(), 1 - b.step.learning_rate * b.options.weight_decay);
+    const bool narrow = f.exponent_bits == 8 && f.fraction_bits == 7;
+    descend(b, narrow ? f : fp32_format(), b.gradient(), b.step.learning_rate * b.step.rate_factor);
+}
+
+/// Follows torch.optim.Adam and AdamW, _single_tensor_adam without capturable; and optimi's _single_param_adam.
 template <class Arithmetic>
 constexpr void torch_adam(const BlockState<Arithmetic>& b, const Factors& factors) {
     const OptimizerOptions& o = b.options;
     float *const m = b.m(), *const v = b.v();
     typename Arithmetic::Block g, denominator, change;
     copy(b.gradient(), b.count, g);
-    if (o.weight_decay != 0 && o.kind == OptimizerKind::adamw) {
+    if (o.weight_decay != 0 && facts_of(o.kind).decouples) {
         b.multiply(b.state.weight_format, b.weight(), 1 - b.step.learning_rate * o.weight_decay);
     } else if (o.weight_decay != 0) {
         b.add_scaled(b.state.weight_format, g, g, b.weight(), o.weight_decay);
     }
-    if (facts_of(o.order).lerps) {
-        b.arithmetic.lerp(m, g, single(1 - o.beta1), b.count);
-    } else {
-        b.multiply(b.state.m_format, m, o.beta1);
-        b.add_scaled(b.state.m_format, m, m, g, 1 - o.beta1);
-    }
-    b.round(b.state.m_format, m);
-    b.multiply(b.state.v_format, v, o.beta2);
-    b.arithmetic.add_square(v, g, single(1 - o.beta2), b.count);
+    b.average(b.state.m_format, m, g, factors.beta1);
+    b.multiply(b.state.v_format, v, factors.beta2);
+    b.arithmetic.add_square(v, g, single(1 - factors.beta2), b.count);
     b.round(b.state.v_format, v);
     b.arithmetic.root(denominator, v, b.count);
     b.round(b.state.v_format, denominator);
@@ -186,12 +231,12 @@ constexpr void torch_adam(const BlockState<Arithmetic>& b, const Factors& factor
     add_update(b, change);
 }
 
-/// Follows a fused kernel of PyTorch, Apex or MS-AMP: FP32 from start to end.
+/// Follows a fused kernel of PyTorch, Apex or MS-AMP, or torchao: FP32 from start to end.
 template <class Kernel, class Arithmetic>
 constexpr void fused_adam(const BlockState<Arithmetic>& b, const Factors& factors) {
     const OptimizerOptions& o = b.options;
     typename Arithmetic::Block change;
-    const FusedAdam f{.decouples = o.kind == OptimizerKind::adamw,
+    const FusedAdam f{.decouples = facts_of(o.kind).decouples,
                       .contracts = o.contract,
                       .learning_rate = b.step.learning_rate,
                       .beta1 = o.beta1,
@@ -210,11 +255,14 @@ template <class Arithmetic>
 constexpr void adam(const BlockState<Arithmetic>& b, const Factors& factors) {
     switch (b.options.order) {
     case OptimizerOrder::torch:
-    case OptimizerOrder::torch_1: return torch_adam(b, factors);
+    case OptimizerOrder::torch_1:
+    case OptimizerOrder::optimi:
+    case OptimizerOrder::lion_pytorch: return torch_adam(b, factors);
     case OptimizerOrder::torch_fused: return fused_adam<TorchFusedKernel>(b, factors);
     case OptimizerOrder::torch_fused_cpu: return fused_adam<TorchFusedCpuKernel>(b, factors);
     case OptimizerOrder::apex: return fused_adam<ApexKernel>(b, factors);
     case OptimizerOrder::ms_amp: return fused_adam<MsAmpKernel>(b, factors);
+    case OptimizerOrder::torchao: return fused_adam<TorchAoKernel>(b, factors);
     }
 }
 
@@ -247,6 +295,8 @@ constexpr UpdateCounts update_block(const OptimizerOptions& options, const Updat
     case OptimizerKind::sgd: sgd(b); break;
     case OptimizerKind::adam:
     case OptimizerKind::adamw: adam(b, factors); break;
+    case OptimizerKind::lion: lion(b); break;
+    case OptimizerKind::muon: muon(b); break;
     }
     return count(before, b.weight(), kahan ? kept : nullptr, compensation, b.gradient(), n);
 }

@@ -45,6 +45,14 @@ struct AddConstantKernel {
     }
 };
 
+/// torch.sgn: 1, -1, or +0 for zeros and NaNs.
+struct SignKernel {
+    AMPSCOPE_KERNEL void run(float* out, const float* a, std::size_t n) {
+        AMPSCOPE_INDEPENDENT
+        for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<float>((a[i] > 0) - (a[i] < 0));
+    }
+};
+
 struct RootKernel {
     AMPSCOPE_KERNEL void run(float* out, const float* a, std::size_t n) {
         AMPSCOPE_INDEPENDENT
@@ -145,6 +153,33 @@ struct TorchFusedCpuKernel {
             m[i] = multiply_and_add(factor, g - m[i], near ? m[i] : g);
             v[i] = multiply_and_add(rest * g, g, v[i] * beta2);
             change[i] = step * m[i] / (std::sqrt(v[i]) / root + eps);
+        }
+    }
+};
+
+/// Follows single_param_adam() of torchao.optim: scalars are rounded to FP32, and so is every operation, but for sums
+/// of a product that lerp's kernel for AVX2 contracts.
+struct TorchAoKernel {
+    AMPSCOPE_KERNEL void run(const FusedAdam* f, float* weight, const float* gradient, float* m, float* v,
+                             float* change, std::size_t n) {
+        const auto rate = static_cast<float>(f->learning_rate), decay = static_cast<float>(f->weight_decay);
+        const float shrinks = rate * decay;
+        const auto towards1 = static_cast<float>(1 - f->beta1), towards2 = static_cast<float>(1 - f->beta2);
+        const auto correction = static_cast<float>(f->correction1), eps = static_cast<float>(f->eps);
+        const float root = std::sqrt(static_cast<float>(f->correction2));
+        const bool contracts = f->contracts;
+        const auto lerp = [contracts](float* at, const float* to, float w) {
+            if (contracts) LerpKernel<true, false>::run(at, to, w, 1);
+            else LerpKernel<false, false>::run(at, to, w, 1);
+        };
+        for (std::size_t i = 0; i < n; ++i) {
+            float g = gradient[i];
+            if (f->decouples) weight[i] -= shrinks * weight[i];
+            else g += decay * weight[i];
+            const float square = g * g;
+            lerp(m + i, &g, towards1);
+            lerp(v + i, &square, towards2);
+            change[i] = -(rate * (m[i] / correction) / (std::sqrt(v[i]) / root + eps));
         }
     }
 };

@@ -6,13 +6,15 @@
 
 namespace amp::op {
 
-/// Calls update() of backend/update.h, with the learning rate and the step number that the backend was given.
+/// Calls update() of backend/update.h, with the step number that the backend was given, and the learning rate of
+/// `options` times the factor that it was given.
 struct Update {
     static constexpr std::string_view name = "update";
     OptimizerOptions options{};
     UpdateRounding rounding = UpdateRounding::nearest;
     std::uint8_t random_bits = 32;                 ///< stochastic rounding draws so many for each weight
     TensorId weight, gradient, m, v, compensation; ///< m, v and compensation only if the optimizer has them
+    double rate_factor = 1;                        ///< Muon's, by the shape of the matrix
     std::uint32_t stream = 0;                      ///< stream of stochastic rounding: the parameter's number
     [[nodiscard]] auto inputs() const { return std::array{weight, gradient, m, v, compensation}; }
     [[nodiscard]] auto outputs() const { return std::array{weight, m, v, compensation}; }

@@ -9,8 +9,8 @@ from ._arrays import FormatLike, as_floats, as_format
 
 
 class Optimizer:
-    """SGD, Adam or AdamW in the order of operations of a row of ampscope.optimizers, with weights and state in any
-    formats.
+    """SGD, Adam, AdamW, Lion or, for a matrix, Muon in the order of operations of a row of ampscope.optimizers, with
+    weights and state in any formats.
 
     >>> adam = ampscope.Optimizer(np.ones(3), "adamw", lr=1e-3, weight_format="bf16")
     >>> adam.step([1, 0, -1])
@@ -18,26 +18,32 @@ class Optimizer:
 
     weight              any shape; values are rounded to weight_format; .weight, .m and .v are arrays of FP32 that hold
                         values of their formats
-    state_format        of m and v, or of SGD's momentum; v_format where v's differs
+    betas, eps, momentum, nesterov   of the row, unless they are given
+    state_format        of m and v, or of the one state of SGD, Lion and Muon; v_format where v's differs
     rounding            how a new weight gets into its format: nearest, stochastic (by seed), or kahan
     random_bits         of stochastic rounding, 1 to 32 for each weight
     Raises ValueError for names and numbers out of range."""
 
     def __init__(self, weight: npt.ArrayLike, name: str = "adamw", *, lr: float = 1e-3,
-                 betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
-                 momentum: float = 0.0, weight_format: FormatLike = "fp32", state_format: FormatLike = "fp32",
+                 betas: tuple[float, float] | None = None, eps: float | None = None,
+                 weight_decay: float = 0.0, momentum: float | None = None, nesterov: bool | None = None,
+                 weight_format: FormatLike = "fp32", state_format: FormatLike = "fp32",
                  v_format: FormatLike | None = None,
                  rounding: str = "nearest", seed: int = 0, random_bits: int = 32) -> None:
-        self._update = _ampscope.optimizer_update(name, lr, *betas, eps, weight_decay, momentum, rounding, 0.0,
-                                                  False, random_bits)
+        row = _ampscope.optimizer_options(name)
+        self._update = _ampscope.optimizer_update(
+            name, lr, *(betas or (row.beta1, row.beta2)), row.eps if eps is None else eps, weight_decay,
+            row.momentum if momentum is None else momentum, rounding, 0.0,
+            row.nesterov if nesterov is None else nesterov, random_bits)
         self._formats = [as_format(f) for f in (weight_format, state_format, v_format or state_format)]
         self._seed, self.steps = seed, 0
         nearest = _ampscope.policy()
         self.weight = _ampscope.quantize(self._formats[0], as_floats(weight), nearest)
-        adam = self._update.options.kind != "sgd"
+        if row.kind == "muon" and self.weight.ndim != 2:
+            raise ValueError(f"{name}: expected a matrix, got {self.weight.ndim} axes; others are left to AdamW")
         none = np.zeros(0, np.float32)
-        self.m = np.zeros_like(self.weight) if adam or momentum else none
-        self.v = np.zeros_like(self.weight) if adam else none
+        self.m = np.zeros_like(self.weight) if self._update.options.has_m else none
+        self.v = np.zeros_like(self.weight) if self._update.options.has_v else none
         self._compensation = np.zeros_like(self.weight) if rounding == "kahan" else none
 
     def step(self, gradient: npt.ArrayLike) -> dict[str, int]:

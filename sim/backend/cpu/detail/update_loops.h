@@ -33,6 +33,8 @@ class BlockArithmetic {
     void divide(float* out, const float* a, float divisor, std::size_t n) const;
     void add_constant(float* out, const float* a, float term, std::size_t n) const;
     void root(float* out, const float* a, std::size_t n) const;
+    /// 1, -1, or 0 for zeros and NaNs
+    void sign(float* out, const float* a, std::size_t n) const;
     /// a + factor * b
     void add_scaled(float* out, const float* a, const float* b, float factor, std::size_t n) const;
     /// v + (factor * g) * g

@@ -10,6 +10,11 @@ from .. import _ampscope
 from .._conversions import quantize
 
 _KNOWN = {torch.optim.SGD: "sgd", torch.optim.Adam: "adam", torch.optim.AdamW: "adamw"}
+_MUON_KIND = getattr(torch.optim, "Muon", None)  # PyTorch 2.9 brought it
+if _MUON_KIND is not None:
+    _KNOWN[_MUON_KIND] = "muon"
+_MUON = {"ns_coefficients": (3.4445, -4.7750, 2.0315), "ns_steps": 5, "eps": 1e-7}  # the numbers of ampscope's
+_MUON_SCALES = {None: "muon", "original": "muon", "match_rms_adamw": "muon-rms"}
 _STATE = {"exp_avg": "m", "momentum_buffer": "m", "exp_avg_sq": "v"}
 _COMPENSATION = "compensation"  # Kahan's, in an optimizer's state
 _SCALED_LAYERS = ("Linear", "Conv1D", "Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d")
@@ -58,8 +63,11 @@ class Optimizers:
                         stored = _held(p.detach())
                         _ampscope.keep_scaled(kept, stored.numpy())
                         p.data.copy_(stored)
-        for kind, name, ours in ((torch.optim.Adam, "adam", self._adam), (torch.optim.SGD, "sgd", self._sgd)):
-            module = sys.modules[kind.__module__]
+        for name, ours in (("adam", self._adam), ("sgd", self._sgd), ("_muon", self._muon)):
+            module = sys.modules.get(f"torch.optim.{name}")
+            if module is None:
+                continue
+            name = name.removeprefix("_")
             original = getattr(module, name)
             setattr(module, name, functools.partial(ours, original))
             undo.callback(setattr, module, name, original)
@@ -119,11 +127,22 @@ class Optimizers:
             self._step(update, t, number, p, _unscaled(g, settings), m, None)
         return None
 
+    def _muon(self, original, params, grads, momentum_buffers, **settings):
+        if not self._steps_here(params):
+            return original(params, grads, momentum_buffers, **settings)
+        update = self._update(_MUON_SCALES[settings["adjust_lr_fn"]], settings, momentum=settings["momentum"],
+                              nesterov=settings["nesterov"])
+        for i, (p, g) in enumerate(zip(params, grads)):
+            number = self._steps[id(p)] = self._steps.get(id(p), -1) + 1
+            momentum_buffers[i] = self._hold(p, "momentum_buffer")
+            self._step(update, number + 1, number, p, g, momentum_buffers[i], None)
+        return None
+
     def _update(self, name, settings, betas=(0.0, 0.0), eps=0.0, momentum=0.0, dampening=0.0, nesterov=False):
         return _ampscope.optimizer_update(name + ("-fused-cpu" if settings.get("fused") else ""),
                                           float(settings["lr"]), *betas, eps, settings["weight_decay"], momentum,
                                           self._precision.update, dampening, nesterov,
-                                          self._precision.update_random_bits)
+                                          self._precision.update_random_bits, precision=self._precision)
 
     def _step(self, update, t, number_of_step, p, gradient, m, v):
         optimizer, number = self._places[id(p)]
@@ -169,6 +188,8 @@ def _check(optimizer):
         raise NotImplementedError(f"optimizer: a {type(optimizer).__name__} is not emulated; "
                                   f"{', '.join(known.__name__ for known in _KNOWN)} are")
     for group in optimizer.param_groups:
+        if isinstance(optimizer, _MUON_KIND or ()):
+            _check_muon(group)
         for option in ("amsgrad", "differentiable"):
             if group.get(option):
                 raise NotImplementedError(f"optimizer: {option}=True is not emulated")
@@ -177,3 +198,11 @@ def _check(optimizer):
                 raise NotImplementedError("optimizer: steps on weights that fully_shard divides are not emulated")
             if p.is_complex():
                 raise NotImplementedError("optimizer: steps on complex weights are not emulated")
+
+
+def _check_muon(group):
+    if group["adjust_lr_fn"] not in _MUON_SCALES:
+        raise NotImplementedError(f"optimizer: adjust_lr_fn={group['adjust_lr_fn']!r} is not emulated")
+    for option, number in _MUON.items():
+        if group[option] != number:
+            raise NotImplementedError(f"optimizer: {option}={group[option]!r} is not emulated, {number!r} is")

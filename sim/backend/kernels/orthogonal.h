@@ -1,0 +1,65 @@
+// Element-wise ops of optimizers that make a matrix orthogonal.
+#pragma once
+
+#include <ampscope/formats/codec.h>
+#include <ampscope/sim/backend/kernels/kernel.h>
+#include <ampscope/sim/backend/kernels/update_loops.h>
+#include <ampscope/sim/program/ops/orthogonal.h>
+
+namespace amp::kernels {
+
+template <bool contract>
+struct LerpOpKernel {
+    AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* a, const float* b,
+                             float w) {
+        const bool near = w < 0.5F;
+        const float factor = near ? w : w - 1;
+        for (std::int64_t i = 0; i < n; ++i) {
+            const float x = a[begin + i], y = b[begin + i];
+            wide[i] = multiply_add<contract, false>(factor, y - x, near ? x : y);
+        }
+    }
+};
+
+struct NormalizeKernel {
+    AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* in, const float* norm,
+                             float least) {
+        const float divisor = *norm < least ? least : *norm; // a NaN stays
+        for (std::int64_t i = 0; i < n; ++i) wide[i] = in[begin + i] / divisor;
+    }
+};
+
+struct AddScaledOpKernel {
+    AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* product,
+                             const float* addend, float alpha, float beta) {
+        for (std::int64_t i = 0; i < n; ++i) {
+            const float scaled = alpha * product[begin + i], added = beta * addend[begin + i];
+            wide[i] = scaled + added;
+        }
+    }
+};
+
+} // namespace amp::kernels
+
+namespace amp::op {
+
+template <class On>
+void run(On& on, const Lerp& op) {
+    const auto weight = static_cast<float>(op.weight);
+    if (op.contract) map(on, kernels::LerpOpKernel<true>{}, op.out, on.in(op.a), on.in(op.b), weight);
+    else map(on, kernels::LerpOpKernel<false>{}, op.out, on.in(op.a), on.in(op.b), weight);
+}
+
+template <class On>
+void run(On& on, const Normalize& op) {
+    const auto least = static_cast<float>(quantize(on.info(op.norm).format, op.least));
+    map(on, kernels::NormalizeKernel{}, op.out, on.in(op.in), on.in(op.norm), least);
+}
+
+template <class On>
+void run(On& on, const AddScaled& op) {
+    map(on, kernels::AddScaledOpKernel{}, op.out, on.in(op.product), on.in(op.addend), static_cast<float>(op.alpha),
+        static_cast<float>(op.beta));
+}
+
+} // namespace amp::op

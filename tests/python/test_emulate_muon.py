@@ -1,0 +1,64 @@
+"""Steps of torch.optim.Muon in the formats of a precision."""
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+import ampscope  # noqa: E402
+import ampscope.torch  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this PyTorch has no Muon")
+
+
+@pytest.mark.parametrize("scale, name", [(None, "muon"), ("match_rms_adamw", "muon-rms")])
+@pytest.mark.parametrize("precision", ["fp32", "pure-bf16", "pure-bf16-kahan", "pure-fp16", "amp-bf16,m=e8m10"])
+def test_steps_of_muon(precision, scale, name):
+    """Oracles: ampscope.Optimizer, whose steps tests/test_optimizer.cpp compares with recorded ones, bit for bit; and
+    PyTorch's own steps, whose products have another order of sums."""
+    asked = ampscope._ampscope.AskedPrecision(precision)
+    torch.manual_seed(0)
+    model, theirs = (nn.Linear(12, 20, bias=False) for _ in range(2))
+    theirs.load_state_dict(model.state_dict())
+    options = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.1, "adjust_lr_fn": scale}
+    steps = torch.optim.Muon(model.parameters(), **options), torch.optim.Muon(theirs.parameters(), **options)
+    twin = ampscope.Optimizer(model.weight.detach().numpy(), name, lr=0.05, momentum=0.9, weight_decay=0.1,
+                              weight_format=asked.formats["master"], state_format=asked.formats["m"],
+                              rounding=asked.update)
+    first = theirs.weight.detach().clone()
+    with ampscope.torch.emulate(model, precision, optimizer=steps[0]):
+        for step in range(5):
+            gradient = torch.randn(20, 12, generator=torch.Generator().manual_seed(step))
+            model.weight.grad, theirs.weight.grad = gradient.to(model.weight.dtype), gradient
+            for optimizer in steps:
+                optimizer.step()
+            twin.step(gradient)
+            assert torch.equal(model.weight.detach().float(), torch.from_numpy(twin.weight))
+            assert torch.equal(steps[0].state[model.weight]["momentum_buffer"].float(), torch.from_numpy(twin.m))
+        moved, apart = ((theirs.weight - w).norm() for w in (first, model.weight.detach().float()))
+    assert apart < (0.002 if precision == "fp32" else 0.06) * moved
+    assert steps[0].state[model.weight]["momentum_buffer"].dtype == torch.float32
+
+
+def test_products_of_muon_have_the_accumulators_of_the_precision():
+    weights = []
+    for precision in ("fp32", "fp32,accumulate=bf16", "fp32,accumulate=bf16"):
+        torch.manual_seed(0)
+        model = nn.Linear(12, 20, bias=False)
+        optimizer = torch.optim.Muon(model.parameters(), lr=0.05)
+        with ampscope.torch.emulate(model, precision, optimizer=optimizer):
+            model.weight.grad = torch.ones(20, 12) + torch.arange(12.0)
+            optimizer.step()
+        weights.append(model.weight.detach().clone())
+    assert torch.equal(weights[1], weights[2]) and not torch.equal(weights[0], weights[1])
+
+
+def test_what_of_muon_is_refused():
+    model = nn.Linear(12, 20, bias=False)
+    for option, words in (({"adjust_lr_fn": "spectral_unclamped"}, "spectral_unclamped"),
+                          ({"ns_steps": 3}, "ns_steps=3")):
+        optimizer = torch.optim.Muon(model.parameters(), **option)
+        with pytest.raises(NotImplementedError, match=words):
+            ampscope.torch.emulate(model, "pure-bf16", optimizer=optimizer)
+    with pytest.raises(ValueError, match="expected a matrix, got 1 axes"):
+        ampscope.Optimizer([1.0, 2.0], "muon")
