@@ -83,6 +83,7 @@ void bind_eager(nb::module_& m);
 void bind_histogram(nb::module_& m);
 void bind_loss_scale(nb::module_& m);
 void bind_optimizer(nb::module_& m);
+void bind_p3109_blocks(nb::module_& m);
 void bind_products(nb::module_& m);
 void bind_recorded_run(nb::module_& m);
 void bind_recording(nb::module_& m);

@@ -19,6 +19,7 @@ from ._display import facts
 from ._findings import (adam_findings, comparison_findings, diff_findings, histogram_findings,
                         loss_scale_findings)
 from ._optimizer import Optimizer
+from ._p3109_blocks import P3109Block, p3109_block, p3109_block_operate
 from ._products import (Blocks, accumulators, block, block_dequantize, block_matmul, block_quantize, dot, matmul,
                         recipes, scaled_mm)
 from ._runs import Run, read_tensors
@@ -36,11 +37,12 @@ def __getattr__(name):
 
 
 __all__ = ["AdamFindings", "Answer", "Blocks", "ComparisonFindings", "DiffFindings", "Format", "Histogram",
-           "HistogramFindings", "LossScaleFindings", "LossScaler", "Optimizer", "Picture", "Run", "Table",
+           "HistogramFindings", "LossScaleFindings", "LossScaler", "Optimizer", "P3109Block", "Picture", "Run", "Table",
            "__version__", "accumulators", "adam_findings", "add", "all_reduce", "amp_adam", "amp_diff",
            "amp_histogram", "amp_loss_scale", "amp_report", "autocast", "autocast_ops", "autocast_rule", "batches",
            "block", "block_dequantize", "block_matmul", "block_quantize", "collectives", "comparison_findings",
            "decode", "diff_findings", "div", "dot", "encode", "facts", "fma", "format", "formats", "histogram",
            "histogram_findings", "lines", "loss_scale_findings", "loss_scalers", "matmul", "mul", "operate",
-           "operations", "optimizers", "precisions", "profiles", "quantize", "read_tensors", "recipes", "scaled_mm",
+           "operations", "optimizers", "p3109_block", "p3109_block_operate", "precisions", "profiles", "quantize",
+           "read_tensors", "recipes", "scaled_mm",
            "sqrt", "store_number", "sub", "train"]
