@@ -204,7 +204,7 @@ inline void prove_op(Of<op::Lerp>, Tally& tally) {
 inline void prove_op(Of<op::Normalize>, Tally& tally) {
     for (const char* name : {"fp32", "bf16"})
         for (const char* result : proved_formats)
-            for (const double least : {1e-7, 1e3}) {
+            for (const auto& [least, overflows] : {std::pair{1e-7, false}, {1e3, false}, {1e-7, true}}) {
                 Bench b;
                 const TensorId in = b.tensor({200}, "bf16"), norm = b.tensor({}, name), out = b.tensor({200}, result);
                 b.start({in, norm});
@@ -212,8 +212,16 @@ inline void prove_op(Of<op::Normalize>, Tally& tally) {
                 const Real divisor = std::max(b.values(norm)[0], Real(rounded(name, Real(least))));
                 Reals want;
                 for (const Real& x : b.values(in)) want.emplace_back(rounded("fp32", Real(x / divisor)));
-                b.cpu().run(op::Normalize{in, norm, out, least});
+                b.cpu().run(op::Normalize{in, norm, out, least, overflows});
                 b.expect(tally, out, want, "normalize");
+                for (const float large : {0x1.fep63F, 0x1p64F, 0x1p100F}) {
+                    b.cpu()[norm][0] = large;
+                    Reals scaled;
+                    for (const Real& x : b.values(in))
+                        scaled.emplace_back(overflows && large >= 0x1p64F ? Real(0) : Real(x / Real(large)));
+                    b.cpu().run(op::Normalize{in, norm, out, least, overflows});
+                    b.expect(tally, out, scaled, "normalize by a large norm");
+                }
             }
 }
 

@@ -1,4 +1,4 @@
-// Whether AddressSanitizer watches what is compiled.
+// Whether AddressSanitizer watches what is compiled, as it does in the build with sanitizers.
 #pragma once
 
 namespace amp::test {
@@ -7,6 +7,9 @@ namespace amp::test {
 #if __has_feature(address_sanitizer)
 #define AMPSCOPE_TEST_SANITIZED true
 #endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define AMPSCOPE_TEST_SANITIZED true
 #endif
 #ifndef AMPSCOPE_TEST_SANITIZED
 #define AMPSCOPE_TEST_SANITIZED false

@@ -34,6 +34,18 @@ TEST_CASE("a profile counts the runs, products and bytes of each op, of steps al
     CHECK(forward["seconds"] > 0);
     CHECK(profile_of(report, "update", "update")["runs"] == 5 * 4);
     CHECK(profile_of(report, "check", "check_finite")["runs"] == 5);
+    CHECK(report["runs"][0]["profiled_steps"] == 5);
+}
+
+TEST_CASE("a resumed run's profile is of the steps since then") {
+    const Scratch folder;
+    const std::string options =
+        fmt::format("--model mlp --precision fp32 --record {} --checkpoint-every 5 ", (folder / "runs").string());
+    REQUIRE(train(options + "--steps 5").code == 0);
+    const nlohmann::json report = train.json(options + "--steps 8 --resume --profile");
+    CHECK(report["runs"][0]["profiled_steps"] == 3);
+    CHECK(profile_of(report, "check", "check_finite")["runs"] == 3);
+    CHECK(contains(train(options + "--steps 10 --resume --profile").out, "check: check_finite"));
 }
 
 TEST_CASE("the table has rates of products and of bytes, for each run") {

@@ -77,10 +77,14 @@ void OpProfile::add(const Program& program, const Op& op, double took) {
 }
 
 void run_op(Backend& backend, std::string_view tape, const Op& op) {
-    if (backend.profile == nullptr) return backend.run(op);
+    run_op(backend, tape, op, [&] { backend.run(op); });
+}
+
+void run_op(Backend& backend, std::string_view tape, const Op& op, const std::function<void()>& work) {
+    if (backend.profile == nullptr) return work();
     using Clock = std::chrono::steady_clock;
     const Clock::time_point begin = Clock::now();
-    backend.run(op);
+    work();
     const std::chrono::duration<double> took = Clock::now() - begin;
     (*backend.profile)[{tape, name_of(op)}].add(backend.program(), op, took.count());
 }

@@ -105,6 +105,8 @@ ScaledState scaled_state(const Program& program, const op::Update& op);
 
 /// Runs an op of the tape of that name. A device's times are those of launching its work.
 void run_op(Backend& backend, std::string_view tape, const Op& op);
+/// The same where `work` runs it.
+void run_op(Backend& backend, std::string_view tape, const Op& op, const std::function<void()>& work);
 
 /// Runs the ops of one of the program's tapes in order.
 void replay(Backend& backend, const Tape& tape);

@@ -135,7 +135,7 @@ EagerOp::Layout EagerOp::layout(const Tape& tape, std::vector<TensorId> callers)
     for (const DelayedScale& d : delayed_) callers.insert(callers.end(), {d.scale, d.history});
     std::set<int> written;
     for (const Instruction& i : tape)
-        for (const TensorId id : outputs_of(i.op)) written.insert(storage(id).index);
+        for (const int index : written_by(program_, i.op)) written.insert(index);
     const std::vector<Lifetime> lives = lifetimes(program_, tape);
     Layout result;
     std::vector<HeldNumbers> held;

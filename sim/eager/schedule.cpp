@@ -20,10 +20,7 @@ struct Uses {
     std::vector<int> reads, writes;
 
     Uses(const Program& program, const Op& op)
-        : reads(in_memory(program, inputs_of(op))), writes(in_memory(program, outputs_of(op))) {
-        const auto* const cast = std::get_if<op::Quantize>(&op);
-        if (cast != nullptr && cast->history) writes.push_back(cast->history.index); // in place
-    }
+        : reads(in_memory(program, inputs_of(op))), writes(written_by(program, op)) {}
 };
 
 bool meet(const std::vector<int>& a, const std::vector<int>& b) { return std::ranges::find_first_of(a, b) != a.end(); }
@@ -34,6 +31,14 @@ bool depends(const Uses& later, const Uses& earlier) {
 }
 
 } // namespace
+
+std::vector<int> written_by(const Program& program, const Op& op) {
+    if (std::holds_alternative<op::View>(op)) return {};
+    std::vector<int> writes = in_memory(program, outputs_of(op));
+    const auto* const cast = std::get_if<op::Quantize>(&op);
+    if (cast != nullptr && cast->history) writes.push_back(cast->history.index); // in place
+    return writes;
+}
 
 Tape backward_by_itself(const Program& program) {
     Tape tape;

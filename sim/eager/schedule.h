@@ -10,6 +10,9 @@
 
 namespace amp {
 
+/// The tensors that an op writes to, by the index of the one whose memory they are: none for a View.
+std::vector<int> written_by(const Program& program, const Op& op);
+
 /// Backward as a tape of its own: each op as early as what it reads allows, and each op of forward whose result is
 /// read, which is computed again, just before the first that reads it. Every op reads what it reads in the program.
 Tape backward_by_itself(const Program& program);

@@ -40,19 +40,19 @@ constexpr OptimizerRow optimizer_table[] = {
     {"lbadamw", {.order = OptimizerOrder::ms_amp, .weight_decay = 0.01}, "msamp.optim.LBAdamW"},
     {"torchao-adam",
      {.kind = OptimizerKind::adam, .order = OptimizerOrder::torchao},
-     "torchao.optim's Adam, with state in the formats of m and v"},
+     "torchao.optim's Adam, but that its own state is of block-scaled 8 bits"},
     {"torchao-adamw",
      {.order = OptimizerOrder::torchao, .weight_decay = 0.01},
-     "torchao.optim's AdamW; with update=stochastic,update-random-bits=16 its bf16_stochastic_round"},
+     "torchao.optim's AdamW, likewise; with update=stochastic,update-random-bits=16 its bf16_stochastic_round"},
     {"optimi-adam",
      {.kind = OptimizerKind::adam, .order = OptimizerOrder::optimi, .beta2 = 0.99, .eps = 1e-6},
-     "optimi.Adam, triton=False; with update=kahan its kahan_sum"},
+     "optimi.Adam, triton=False; with update=kahan its kahan_sum, in BF16 its default"},
     {"optimi-adamw",
      {.order = OptimizerOrder::optimi, .beta2 = 0.99, .eps = 1e-6, .weight_decay = 0.01},
-     "optimi.AdamW, triton=False; with update=kahan its kahan_sum"},
+     "optimi.AdamW, triton=False; with update=kahan its kahan_sum, in BF16 its default"},
     {"optimi-lion",
      {.kind = OptimizerKind::lion, .order = OptimizerOrder::optimi, .beta2 = 0.99},
-     "optimi.Lion, triton=False; with update=kahan its kahan_sum"},
+     "optimi.Lion, triton=False; with update=kahan its kahan_sum, in BF16 its default"},
     {"muon",
      {.kind = OptimizerKind::muon, .weight_decay = 0.1, .momentum = 0.95, .nesterov = true},
      "torch.optim.Muon; what is no hidden matrix is left to torch.optim.AdamW, --adamw-lr"},
@@ -94,7 +94,7 @@ void check(const OptimizerOptions& o) {
     expect(o.weight_decay >= 0 && std::isfinite(o.weight_decay), "a weight decay that is not negative");
     expect(o.adamw_learning_rate >= 0 && std::isfinite(o.adamw_learning_rate), "a learning rate that is not negative");
     expect(o.momentum >= 0 && std::isfinite(o.momentum), "a momentum that is not negative");
-    expect(!facts_of(o.kind).orthogonalizes || o.momentum > 0, "a momentum for Muon");
+    expect(!facts_of(o.kind).orthogonalizes || (o.momentum > 0 && o.momentum <= 1), "a momentum in (0, 1] for Muon");
     expect(!o.nesterov || (o.momentum > 0 && o.dampening == 0), "a momentum and no dampening for Nesterov's");
 }
 

@@ -120,7 +120,8 @@ struct OptimizerOptions {
     bool nesterov = false;
     RateScale rate_scale = RateScale::original; ///< Muon's
     double adamw_learning_rate = 0;             ///< of what Muon leaves to AdamW; 0: the learning rate
-    /// a * b + c with one rounding in torch's orders but torch_fused, as its kernels for AVX2 compute it.
+    /// a * b + c with one rounding, as PyTorch's kernels for AVX2 compute it: in all orders but torch_fused, apex and
+    /// ms_amp.
     bool contract = false;
 
     constexpr bool operator==(const OptimizerOptions&) const = default;

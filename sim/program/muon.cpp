@@ -67,7 +67,7 @@ void append_muon(Program& program, op::Update update, TensorId m, const op::Matm
     const TensorId x = tensor("orthogonal", of.shape, bf16), norm = tensor("orthogonal.norm", {}, bf16);
     append(op::Cast{direction, x}, "muon: Newton-Schulz in BF16");
     append(op::GlobalNorm{{x}, norm}, "muon: Frobenius norm");
-    append(op::Normalize{x, norm, x, least_norm}, "muon");
+    append(op::Normalize{x, norm, x, least_norm, true}, "muon: X of norm 1");
     const TensorId gram = tensor("gram", {side, side}, bf16), square = tensor("gram.square", {side, side}, fp32),
                    polynomial = tensor("gram.polynomial", {side, side}, bf16),
                    product = tensor("orthogonal.product", of.shape, fp32);

@@ -13,7 +13,8 @@ std::vector<TensorId> hidden_matrices(const Program& program, std::span<const Pa
 
 /// Appends to program.update, as torch.optim.Muon has it (torch/optim/_muon.py of PyTorch 2.15):
 /// 1. m = lerp(m, gradient, 1 - momentum); direction = lerp(gradient, m, momentum) with Nesterov's, else m.
-/// 2. X = direction in BF16, divided by its norm, itself rounded to BF16, or by 1e-7 if the norm is less.
+/// 2. X = direction in BF16, divided by its norm, itself rounded to BF16, or by 1e-7 if the norm is less. Squares are
+///    summed in FP64 here and in FP32 by PyTorch, whose norm is infinite from 2^64 on, so that X is 0: as it is here.
 /// 3. Five times, in BF16 (Newton-Schulz): A = X X^T, B = b A + c A A, X = a X + B X, with a = 3.4445, b = -4.775 and
 ///    c = 2.0315. The sums of products follow `products`, what is added to them is added in FP32, and each of A, B and
 ///    X is rounded once. A matrix with more rows than columns is iterated as its transpose.

@@ -171,7 +171,8 @@ void check_accumulators(const Program& program, const Precision& precision) {
             const auto* const m = std::get_if<op::Matmul>(&i.op);
             return m != nullptr && std::ranges::find(named, m->arithmetic.accumulate) != named.end();
         };
-        if (!named.empty() && std::ranges::none_of(tape, uses))
+        const bool in_update = !backward && std::ranges::any_of(program.update, uses); // Muon's
+        if (!named.empty() && !in_update && std::ranges::none_of(tape, uses))
             throw std::invalid_argument(fmt::format(
                 "[train] {}: no matrix product of {} has operands that {} takes; accumulate-{} is for {} alone", of,
                 backward ? "backward" : "forward", names_of(named), backward ? "forward" : "backward",
@@ -307,7 +308,6 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
     t.buffers = g.buffers();
     check_policies(p, precision, t.initial);
     g.differentiate(o.loss_weight == 1 ? t.network.loss : op::scale(g, t.network.loss, o.loss_weight));
-    check_accumulators(p, precision);
     for (const Parameter& parameter : g.parameters()) {
         if (has_scale(p, parameter.weight)) p[parameter.weight].scaled_as = o.precision.scaled_state.weight;
         ParameterTensors tensors{
@@ -329,6 +329,7 @@ TrainingProgram build_training_program(const TrainOptions& o, const Dataset& dat
     add_scale_updates(t, o);
     add_unscaling(t, o);
     add_updates(t, o, precision);
+    check_accumulators(p, precision);
     t.gathering = p.update.size();
     for (ParameterTensors& parameter : t.parameters)
         if (parameter.master) gather_weight(t, o, parameter);

@@ -325,6 +325,7 @@ void Experiment::compute(Run& run) {
     run.trainer->backend().counts_roundings = run.trainer->backend().counts_scalings = false;
     if (counts) collect_roundings(run);
     run.losses.push_back(run.last.loss);
+    ++run.profiled_steps;
 }
 
 /// Whether tensors of this step are recorded, by this process or by another of the group.

@@ -44,6 +44,7 @@ struct Run {
     std::optional<double> gradient_error{};
     std::string stopped;                ///< why the run ended early, if it did
     std::unique_ptr<TimeProfile> profile{}; ///< the time of its ops, if that is measured
+    std::int64_t profiled_steps = 0;        ///< without those before a resumption
 
     [[nodiscard]] const Precision& precision() const { return trainer->options().precision; }
     /// See final_loss_of() of io/step_log.h.

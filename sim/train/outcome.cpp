@@ -104,7 +104,10 @@ Json json_of(std::span<const Outcome> outcomes, const Dataset& data, const Exper
         Json run = outcome_of(o);
         run["eps_is_zero"] = o.eps_is_zero;
         run["configuration"] = configuration_of(o.run->trainer->options(), data);
-        if (o.run->profile) run["profile"] = json_of(*o.run->profile);
+        if (o.run->profile) {
+            run["profiled_steps"] = o.run->profiled_steps;
+            run["profile"] = json_of(*o.run->profile);
+        }
         json["runs"].push_back(run);
     }
     return json;

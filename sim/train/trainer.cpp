@@ -95,7 +95,7 @@ StepResult Trainer::compute() {
     backend_->found_inf = false;
     for (const Instruction& i : training_.program.check)
         if (group_ == nullptr) run_op(*backend_, "check", i.op);
-        else group_->run(*backend_, i.op);
+        else run_op(*backend_, "check", i.op, [&] { group_->run(*backend_, i.op); });
     result.found_inf = backend_->found_inf;
     for (const auto& [name, id] : training_.watched_gradients)
         result.amax_activation = std::max(result.amax_activation, largest(backend_->read(id), result.scale));

@@ -127,28 +127,29 @@ CONVOLUTIONS = {  # shapes of image and weight, settings
 }
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolutions_and_their_gradients(name):
+def test_convolutions_and_their_gradients(name, dtype):
     """Of whole numbers, so that all sums are exact and PyTorch's are the same."""
     image, kernel, settings = CONVOLUTIONS[name]
     function = getattr(F, f"conv{'_transpose' if 'transposed' in name else ''}{len(image) - 2}d")
     channels = kernel[1] * settings.get("groups", 1) if "transposed" in name else kernel[0]
 
-    def run(dtype, precision=None):
-        x, w, b = (numbers(*shape, seed=i, scale=4).round().to(dtype).requires_grad_()
+    def run(of, precision=None):
+        x, w, b = (numbers(*shape, seed=i, scale=4).round().to(of).requires_grad_()
                    for i, shape in enumerate((image, kernel, (channels,))))
         if precision is None:
             out, share = function(x, w, b, **settings), 1
         else:
             out, coverage = emulated(precision, lambda *a: function(*a, **settings), x, w, b)
             share = coverage.share
-        out.backward(numbers(*out.shape, seed=9, scale=4).round().to(dtype))
-        return share, [t.double() for t in (out.detach(), x.grad, w.grad, b.grad)]
+        out.backward(numbers(*out.shape, seed=9, scale=4).round().to(of))
+        return share, [out.detach(), x.grad, w.grad, b.grad]
 
-    share, found = run(torch.float32, "fp32,accumulate=pairwise")
+    share, found = run(dtype, "fp32,accumulate=pairwise")
     assert share == 1
     for ours, plain in zip(found, run(torch.float64)[1], strict=True):
-        assert torch.equal(ours, plain)
+        assert torch.equal(ours, plain.to(dtype))
 
 
 @pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if "transposed" not in name])

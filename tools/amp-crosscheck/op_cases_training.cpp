@@ -88,7 +88,7 @@ void orthogonal_cases(Cases& cases) {
             for (const double least : {1e-7, 1e7}) {
                 OpCaseBuilder b(fmt::format("normalize {}", f));
                 const TensorId x = b.tensor({30, 21}, f, fill), norm = b.tensor({}, f, Fill::positive);
-                cases.push_back(b.build(op::Normalize{x, norm, b.tensor({30, 21}, f), least}));
+                cases.push_back(b.build(op::Normalize{x, norm, b.tensor({30, 21}, f), least, least < 1}));
             }
             OpCaseBuilder b(fmt::format("add_scaled {}", f));
             const TensorId product = b.tensor({30, 21}, "fp32", fill), addend = b.tensor({30, 21}, f, fill);

@@ -168,15 +168,19 @@ void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     app.add_option("--warmup", o.warmup, "Steps in which the learning rate rises to --lr")
         ->transform(whole_number(0, 1 << 30))
         ->group(group);
-    app.add_option("--beta1", w.beta1, "Adam's beta1, by which m decays")->transform(fraction())->group(group);
-    app.add_option("--beta2", w.beta2, "Adam's beta2, by which v decays")->transform(fraction())->group(group);
+    app.add_option("--beta1", w.beta1, "beta1 of Adam and Lion, by which m decays")
+        ->transform(fraction())
+        ->group(group);
+    app.add_option("--beta2", w.beta2, "Adam's beta2, by which v decays; Lion's, by which m does")
+        ->transform(fraction())
+        ->group(group);
     app.add_option("--eps", w.eps, "Adam's eps")->transform(not_negative())->group(group);
     app.add_option("--weight-decay", w.weight_decay,
-                   "Added to the gradient (sgd, adam) or taken from the weight (adamw)")
+                   "Added to the gradient (sgd, adam) or taken from the weight (adamw, lion, muon)")
         ->transform(not_negative())
         ->group(group);
     app.add_option("--adamw-lr", w.adamw_lr, "Learning rate of what muon leaves to AdamW; default: --lr")
-        ->transform(not_negative())
+        ->transform(positive())
         ->group(group);
     app.add_option("--momentum", w.momentum, "Momentum of sgd and muon")->transform(not_negative())->group(group);
     app.add_flag("--nesterov", w.nesterov, "Nesterov's momentum in sgd")->group(group);

@@ -96,7 +96,7 @@ TableBlock memory_table(const TrainOptions& options, const TrainingProgram& trai
 }
 
 TableBlock profile_table(const Run& run) {
-    const auto steps = static_cast<double>(std::max<std::size_t>(run.losses.size(), 1));
+    const auto steps = static_cast<double>(std::max<std::int64_t>(run.profiled_steps, 1));
     using Row = std::pair<std::pair<std::string_view, std::string_view>, OpProfile>;
     std::vector<Row> rows(run.profile->begin(), run.profile->end());
     std::ranges::stable_sort(rows, std::greater{}, [](const Row& row) { return row.second.seconds; });

@@ -2,6 +2,7 @@
 
 #include <ampscope/sim/eager/eager_update.h>
 
+#include <fmt/format.h>
 #include <nanobind/stl/tuple.h>
 
 namespace amp::python {
@@ -48,6 +49,14 @@ step(const Update& how, std::int64_t t, const std::tuple<std::uint64_t, std::uin
      const std::vector<FormatSpec>& formats, const std::vector<std::optional<FormatSpec>>& kept, const Floats& weight,
      const Array<float>& gradient, const Floats& m, const Floats& v, const Floats& compensation) {
     if (gradient.size() != weight.size()) throw std::invalid_argument("gradient and weight differ in size");
+    const auto expect_size = [&](const Floats& state, bool used, const char* name) {
+        if (used && state.size() != weight.size())
+            throw std::invalid_argument(
+                fmt::format("{} has {} numbers, and the weight {}", name, state.size(), weight.size()));
+    };
+    expect_size(m, how.options.has_m(), "m");
+    expect_size(v, how.options.has_v(), "v");
+    expect_size(compensation, how.rounding == UpdateRounding::kahan, "the compensation");
     const nb::gil_scoped_release release;
     Shape shape;
     for (std::size_t i = 0; i < weight.ndim(); ++i) shape.push_back(static_cast<std::int64_t>(weight.shape(i)));

@@ -6,6 +6,8 @@
 #include <ampscope/sim/backend/kernels/update_loops.h>
 #include <ampscope/sim/program/ops/orthogonal.h>
 
+#include <limits>
+
 namespace amp::kernels {
 
 template <bool contract>
@@ -23,8 +25,9 @@ struct LerpOpKernel {
 
 struct NormalizeKernel {
     AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* in, const float* norm,
-                             float least) {
-        const float divisor = *norm < least ? least : *norm; // a NaN stays
+                             float least, float infinite_from) {
+        const float known = *norm < least ? least : *norm; // a NaN stays
+        const float divisor = known >= infinite_from ? std::numeric_limits<float>::infinity() : known;
         for (std::int64_t i = 0; i < n; ++i) wide[i] = in[begin + i] / divisor;
     }
 };
@@ -53,7 +56,8 @@ void run(On& on, const Lerp& op) {
 template <class On>
 void run(On& on, const Normalize& op) {
     const auto least = static_cast<float>(quantize(on.info(op.norm).format, op.least));
-    map(on, kernels::NormalizeKernel{}, op.out, on.in(op.in), on.in(op.norm), least);
+    const float infinite_from = op.overflows ? 0x1p64F : std::numeric_limits<float>::infinity();
+    map(on, kernels::NormalizeKernel{}, op.out, on.in(op.in), on.in(op.norm), least, infinite_from);
 }
 
 template <class On>

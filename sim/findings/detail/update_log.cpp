@@ -27,6 +27,8 @@ constexpr std::array<std::pair<const char*, double OptimizerOptions::*>, 5> sett
 
 /// The optimizer of a run, as far as run.json states it.
 OptimizerOptions optimizer_of(const RunFacts& run, const AdamOptions& options) {
+    if (run.optimizer == "muon")
+        throw std::invalid_argument("the run's optimizer is Muon: what it leaves to AdamW is not told apart here");
     OptimizerOptions o = options.optimizer.value_or(optimizer("adamw").options);
     if (!options.optimizer) {
         if (!may_be_adam(run))

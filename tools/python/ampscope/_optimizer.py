@@ -18,7 +18,7 @@ class Optimizer:
 
     weight              any shape; values are rounded to weight_format; .weight, .m and .v are arrays of FP32 that hold
                         values of their formats
-    betas, eps, momentum, nesterov   of the row, unless they are given
+    betas, eps, momentum, nesterov   of the row, unless they are given; weight_decay is 0 unless it is
     state_format        of m and v, or of the one state of SGD, Lion and Muon; v_format where v's differs
     rounding            how a new weight gets into its format: nearest, stochastic (by seed), or kahan
     random_bits         of stochastic rounding, 1 to 32 for each weight

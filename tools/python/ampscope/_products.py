@@ -90,7 +90,7 @@ def scaled_mm(a: Any, b: Any, scale_a: Any = 1.0, scale_b: Any = 1.0, *, a_forma
               threads: int = 0) -> Any:
     """torch._scaled_mm of two matrices.
 
-    A scale a tensor    as an H100 ("hopper") or an RTX 4060 ("ada") computes it: matmul() with sums and epilogue of
+    A scale a tensor    of one number in any shape: as an H100 ("hopper") or an RTX 4060 ("ada") computes it: matmul() with sums and epilogue of
                         that call, as mmaemu 0.1.0 states them (PyTorch 2.7.1, cuBLASLt 12.8.3.14). How many parts
                         the library adds K in is its own decision, by shape: `split` is the end of an accumulator's name
                         ("split4", "split4cyclic", "split4pairs"). No bias, as no source says where cuBLASLt rounds it
@@ -108,7 +108,8 @@ def scaled_mm(a: Any, b: Any, scale_a: Any = 1.0, scale_b: Any = 1.0, *, a_forma
         raise ValueError(f"split: expected the end of an accumulator's name, such as 'split4', got {split!r}")
     accumulator, epilogue = _ampscope.library_call(f"torch-scaled-mm-{hardware}", a_format, b_format,
                                                    bool(use_fast_accum), split)
-    if any(np.ndim(scale) != 0 and np.size(scale) != 1 for scale in (scale_a, scale_b)):
+    without_gradient(scale_a=scale_a, scale_b=scale_b)
+    if any(math.prod(np.shape(scale)) != 1 for scale in (scale_a, scale_b)):
         if hardware != "hopper" or split:
             raise ValueError("scales of rows are known of Hopper's kernel alone, which has no split-K")
         return _scaled_by_rows(a, b, scale_a, scale_b, bias, transposed, accumulator, a_format, b_format,
@@ -116,7 +117,7 @@ def scaled_mm(a: Any, b: Any, scale_a: Any = 1.0, scale_b: Any = 1.0, *, a_forma
     if bias is not None or transposed:
         raise ValueError(f"{'transposed' if bias is None else 'bias'} goes with scales of rows, (m, 1) and (1, n): "
                          "where cuBLASLt rounds with a scale a tensor, no source says")
-    alpha = np.multiply(*(np.float32(float(scale)) for scale in (scale_a, scale_b)))
+    alpha = np.multiply(*(np.float32(np.asarray(scale).reshape(())) for scale in (scale_a, scale_b)))
     return matmul(a, b, accumulator, a_format=a_format, b_format=b_format, alpha=float(alpha), out_format=out_format,
                   epilogue=epilogue, saturates=True, threads=threads)
 

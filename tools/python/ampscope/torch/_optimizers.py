@@ -32,6 +32,8 @@ class Optimizers:
         self._layers = set()  # ids of the weights that layers cast with scales
         for optimizer in self._optimizers:
             _check(optimizer)
+            if isinstance(optimizer, _MUON_KIND or ()) and any(precision.scaled_state):
+                raise NotImplementedError("optimizer: Muon with weights or state under a scale is not emulated")
         self._place()
 
     def _place(self):
@@ -130,6 +132,7 @@ class Optimizers:
     def _muon(self, original, params, grads, momentum_buffers, **settings):
         if not self._steps_here(params):
             return original(params, grads, momentum_buffers, **settings)
+        _check_muon(settings)  # groups may have been added or changed
         update = self._update(_MUON_SCALES[settings["adjust_lr_fn"]], settings, momentum=settings["momentum"],
                               nesterov=settings["nesterov"])
         for i, (p, g) in enumerate(zip(params, grads)):
@@ -203,6 +206,9 @@ def _check(optimizer):
 def _check_muon(group):
     if group["adjust_lr_fn"] not in _MUON_SCALES:
         raise NotImplementedError(f"optimizer: adjust_lr_fn={group['adjust_lr_fn']!r} is not emulated")
+    if not group["momentum"]:
+        raise NotImplementedError("optimizer: Muon without momentum is not emulated")
     for option, number in _MUON.items():
-        if group[option] != number:
+        asked = tuple(group[option]) if isinstance(number, tuple) else group[option]
+        if asked != number:
             raise NotImplementedError(f"optimizer: {option}={group[option]!r} is not emulated, {number!r} is")
