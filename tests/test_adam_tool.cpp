@@ -150,3 +150,15 @@ TEST_CASE("bad input") {
     CHECK(mixed.code == 1);
     CHECK(Json::parse(mixed.out)["inputs"].size() == 1);
 }
+
+TEST_CASE("a run of Muon is not judged as one of Adam's") {
+    const Scratch scratch;
+    const std::string runs = (scratch / "runs").string();
+    const std::string muon = AMP_TRAIN " --model mlp --steps 3 --optimizer muon ";
+    // Its products in BF16 have an accumulator, whatever the network computes in.
+    REQUIRE(run_command(muon + "--precision fp32,accumulate=hopper-wgmma-bf16 --record " + runs).code == 0);
+    for (const char* options : {"", " --optimizer adamw"})
+        adam.check_error(runs + "/fp32,accumulate=hopper-wgmma-bf16" + options, 1, {"the run's optimizer is Muon"});
+    CHECK(contains(run_command(muon + "--adamw-lr 0").err, "--adamw-lr"));
+    CHECK(contains(run_command(muon + "--momentum 1.5").err, "a momentum in (0, 1] for Muon"));
+}

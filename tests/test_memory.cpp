@@ -124,7 +124,7 @@ TEST_CASE("Muon updates the hidden matrices, and AdamW has a v for the others") 
     CHECK_THROWS_WITH_AS(muon_program("linear"), doctest::Contains("no hidden matrix"), std::invalid_argument);
     CHECK_THROWS_WITH_AS(muon_program("mlp", false, "ms-amp"), doctest::Contains("not for ms-amp"),
                          std::invalid_argument);
-    CHECK_THROWS_WITH_AS(check({.kind = OptimizerKind::muon}), doctest::Contains("a momentum for Muon"),
+    CHECK_THROWS_WITH_AS(check({.kind = OptimizerKind::muon}), doctest::Contains("a momentum in (0, 1] for Muon"),
                          std::invalid_argument);
     TrainOptions sharded;
     sharded.optimizer = optimizer("muon-rms").options;

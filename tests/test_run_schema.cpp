@@ -59,6 +59,7 @@ TEST_CASE("run.json has the keys of its schema and no other, and what is read of
     rare.precision.backward_accumulators = accumulators("blackwell-bf16");
     rare.all_reduce.scaled = true;
     rare.shard.sharding = Sharding::zero1;
+    rare.optimizer = optimizer("muon").options;
     for (const std::string& key : keys_of_run(configuration_of(rare, {}))) written.insert(key);
     std::set<std::string> schema;
     for (const RunKey& key : run_keys())

@@ -171,7 +171,7 @@ void check_accumulators(const Program& program, const Precision& precision) {
             const auto* const m = std::get_if<op::Matmul>(&i.op);
             return m != nullptr && std::ranges::find(named, m->arithmetic.accumulate) != named.end();
         };
-        const bool in_update = !backward && std::ranges::any_of(program.update, uses); // Muon's
+        const bool in_update = std::ranges::any_of(program.update, uses); // Muon's
         if (!named.empty() && !in_update && std::ranges::none_of(tape, uses))
             throw std::invalid_argument(fmt::format(
                 "[train] {}: no matrix product of {} has operands that {} takes; accumulate-{} is for {} alone", of,

@@ -62,3 +62,35 @@ def test_what_of_muon_is_refused():
             ampscope.torch.emulate(model, "pure-bf16", optimizer=optimizer)
     with pytest.raises(ValueError, match="expected a matrix, got 1 axes"):
         ampscope.Optimizer([1.0, 2.0], "muon")
+
+
+def test_groups_that_change_meanwhile_are_checked():
+    model = nn.Linear(12, 20, bias=False)
+    optimizer = torch.optim.Muon(model.parameters())
+    model.weight.grad = torch.ones(20, 12)
+    with ampscope.torch.emulate(model, "fp32", optimizer=optimizer):
+        optimizer.step()
+        before = model.weight.detach().clone()
+        for changes, words in (({"ns_steps": 1}, "ns_steps=1"),
+                               ({"ns_steps": 5, "adjust_lr_fn": "spectral_unclamped"}, "spectral_unclamped"),
+                               ({"adjust_lr_fn": None, "momentum": 0.0}, "without momentum")):
+            optimizer.param_groups[0].update(changes)
+            with pytest.raises(NotImplementedError, match=words):
+                optimizer.step()
+        assert torch.equal(model.weight, before)
+        optimizer.param_groups[0].update(momentum=0.9, ns_coefficients=[3.4445, -4.7750, 2.0315])
+        optimizer.step()
+    with pytest.raises(NotImplementedError, match="under a scale"):
+        ampscope.torch.emulate(model, "ms-amp", optimizer=torch.optim.Muon(model.parameters()))
+
+
+@pytest.mark.parametrize("size, moves", [(1e18, True), (1e20, False)])
+def test_a_norm_beyond_fp32_moves_nothing(size, moves):
+    """PyTorch sums the squares in FP32, so that the norm is infinite and the direction 0."""
+    gradient = size * torch.randn(16, 16, generator=torch.Generator().manual_seed(0))
+    theirs = nn.Parameter(torch.zeros(16, 16))
+    theirs.grad = gradient
+    torch.optim.Muon([theirs], lr=1).step()
+    ours = ampscope.Optimizer(torch.zeros(16, 16), "muon", lr=1)
+    ours.step(gradient)
+    assert bool(theirs.detach().any()) == bool(ours.weight.any()) == moves

@@ -1,5 +1,6 @@
 """Products and block formats from Python: each element against dot(), others' casts, and refusals in one line."""
 import functools
+import sys
 import itertools
 import pickle
 
@@ -69,6 +70,17 @@ def test_scaled_mm_is_the_product_scaled_by_both_scales_and_rounded_twice(fast, 
         ampscope.scaled_mm(a, b, hardware="volta")
     with pytest.raises(ValueError, match="torch-scaled-mm-ada: no accumulator for e4m3 times e5m2"):
         ampscope.scaled_mm(a, b, hardware="ada", b_format="e5m2")
+
+
+def test_a_scale_of_one_number_is_one_of_the_tensor_in_any_shape():
+    a, b = normal("e4m3", 4, 300), normal("e4m3", 300, 6)
+    shapes = [[0.7], np.full((1, 1), 0.7)]
+    if torch := sys.modules.get("torch"):
+        shapes += [torch.tensor(0.7), torch.tensor([0.7]), torch.full((1, 1), 0.7)]
+        with pytest.raises(TypeError, match="scale_a: requires a gradient"):
+            ampscope.scaled_mm(a, b, torch.tensor(0.7, requires_grad=True), 1.3)
+    for scale in shapes:
+        assert np.array_equal(ampscope.scaled_mm(a, b, scale, 1.3), ampscope.scaled_mm(a, b, 0.7, 1.3))
 
 
 @pytest.mark.parametrize("transposed", [False, True])

@@ -127,6 +127,15 @@ def test_tensors_of_every_kind(tmp_path):
         ampscope.read_tensors(tmp_path / "broken.pt")
 
 
+@pytest.mark.parametrize("size", [0, 11, 20])
+@pytest.mark.parametrize("name, state", [("muon", "m"), ("adamw", "m"), ("adamw", "v"), ("lion", "m")])
+def test_state_that_does_not_fit_the_weight_is_refused(name, state, size):
+    optimizer = ampscope.Optimizer(np.ones((3, 4), np.float32), name)
+    setattr(optimizer, state, np.zeros(size, np.float32))
+    with pytest.raises(ValueError, match=f"{state} has {size} numbers, and the weight 12"):
+        optimizer.step(np.ones((3, 4), np.float32))
+
+
 @pytest.mark.parametrize("name, kind, options", [
     ("adamw", "AdamW", {"lr": 1e-2, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1}),
     ("adam", "Adam", {"lr": 1e-3, "weight_decay": 0.01}), ("sgd", "SGD", {"lr": 0.1, "momentum": 0.9})])

@@ -167,7 +167,7 @@ std::optional<std::filesystem::path> step_comparison_among(const ReportOptions& 
     const auto found = std::ranges::find_if(options.paths, is_step_comparison);
     if (found == options.paths.end()) {
         for (const std::filesystem::path& path : options.paths)
-            if (path.extension() == ".json" && !path.string().ends_with(".index.json") &&
+            if (path.extension() == ".json" && !path.string().ends_with(".safetensors.index.json") &&
                 std::filesystem::is_regular_file(path))
                 throw FileError(path, "is not what ampscope.torch.compare() saved (its \"tool\" is "
                                       "\"ampscope.torch.compare\"), the only report in JSON that is read");

@@ -78,8 +78,8 @@ void check_formats(const Question& q) {
     if (q.k < 1 || q.k > most_products)
         throw std::invalid_argument(fmt::format("a dot product has 1 to {} products, not {}", most_products, q.k));
     if (q.scales && (q.scales->block < 1 || q.scales->block > most_products))
-        throw std::invalid_argument(
-            fmt::format("scales need the number of products that share one, from 1 to {}: --block", most_products));
+        throw std::invalid_argument(fmt::format(
+            "scales need the number of products that share one, from 1 to {}: key block, --block", most_products));
 }
 
 } // namespace

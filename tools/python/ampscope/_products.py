@@ -90,10 +90,11 @@ def scaled_mm(a: Any, b: Any, scale_a: Any = 1.0, scale_b: Any = 1.0, *, a_forma
               threads: int = 0) -> Any:
     """torch._scaled_mm of two matrices.
 
-    A scale a tensor    of one number in any shape: as an H100 ("hopper") or an RTX 4060 ("ada") computes it: matmul() with sums and epilogue of
-                        that call, as mmaemu 0.1.0 states them (PyTorch 2.7.1, cuBLASLt 12.8.3.14). How many parts
-                        the library adds K in is its own decision, by shape: `split` is the end of an accumulator's name
-                        ("split4", "split4cyclic", "split4pairs"). No bias, as no source says where cuBLASLt rounds it
+    A scale a tensor    of one number in any shape: as an H100 ("hopper") or an RTX 4060 ("ada") computes it, matmul()
+                        with sums and epilogue of that call, as mmaemu 0.1.0 states them (PyTorch 2.7.1, cuBLASLt
+                        12.8.3.14). How many parts the library adds K in is its own decision, by shape: `split` is the
+                        end of an accumulator's name ("split4", "split4cyclic", "split4pairs"). No bias, as no source
+                        says where cuBLASLt rounds it
     Scales of rows      scale_a of (m, 1) and scale_b of (1, n), on Hopper, as PyTorch's own kernel states it
                         (RowwiseScaledMM.cu, commit 01386a0): sums that are never split, times scale_a, times scale_b,
                         plus bias, a number for each column (+0 without), each rounded to FP32; then to `out_format`,
