@@ -99,8 +99,8 @@ inline void report(const std::string& what, const Tally& tally, double seconds =
     CHECK_MESSAGE(tally.cases > 0, what);
 }
 
-/// Of so many inputs of a long proof one is checked under sanitizers, which look for another kind of fault in what g++'s
-/// build has proved. No proof has this period.
+/// Of so many inputs of a long proof one is checked under sanitizers, which look for another kind of fault in what the
+/// build with g++ has proved. No proof has this period.
 inline constexpr std::uint64_t inputs_a_sample = under_sanitizers ? 17 : 1;
 
 /// Calls check(i, tally) for every i in [0, count), or in this shard or sample of it, and reports.
