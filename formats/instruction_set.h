@@ -59,6 +59,15 @@ template <class Kernel, class... Args>
 inline InstructionSet best_instruction_set() { return InstructionSet::baseline; }
 #endif
 
+/// Whether kernels that dispatch() calls with the best instruction set have fused multiply-adds in one instruction.
+inline bool has_fma() {
+#if defined(__x86_64__)
+    return best_instruction_set() != InstructionSet::baseline;
+#else
+    return true;
+#endif
+}
+
 template <class Kernel, class... Args>
 [[gnu::noinline]] void run_baseline(Args... args) {
     Kernel::run(args...);

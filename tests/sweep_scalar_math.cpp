@@ -17,3 +17,10 @@ TEST_CASE("every function at every float") {
         }
     }
 }
+
+TEST_CASE("every estimate at every float") {
+    for (const Estimate& f : estimates)
+        prove(
+            fmt::format("estimate of {} at all floats at which it decides a rounding", f.name), std::uint64_t{1} << 32,
+            [&](std::uint64_t i, Tally& tally) { check_estimate(f, static_cast<std::uint32_t>(i), tally); }, shard());
+}

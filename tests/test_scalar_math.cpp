@@ -15,6 +15,23 @@ TEST_CASE("a sample of all floats") {
     }
 }
 
+TEST_CASE("estimates that decide a rounding: a sample of all floats, and those near the zeros of derivatives") {
+    for (const Estimate& f : estimates) {
+        const auto check = [&](std::uint64_t i, Tally& tally) {
+            check_estimate(f, static_cast<std::uint32_t>(i), tally);
+        };
+        prove(fmt::format("estimate of {}", f.name), std::uint64_t{1} << 32, check, {0, 4001});
+        const std::uint32_t begin = std::bit_cast<std::uint32_t>(-0.75F), end = std::bit_cast<std::uint32_t>(-1.28F);
+        prove(fmt::format("estimate of {} from -0.75 to -1.28", f.name), end - begin,
+              [&](std::uint64_t i, Tally& tally) { check(begin + i, tally); }, {0, 31});
+        Tally tally;
+        std::uint64_t operands = 0;
+        for (float x = -5; x < 5; x += 0x1p-10F, ++operands) check(std::bit_cast<std::uint32_t>(x), tally);
+        report(fmt::format("estimate of {} from -5 to 5", f.name), tally);
+        CHECK(tally.cases > operands - operands / 100); // or it is of no use
+    }
+}
+
 TEST_CASE("sine and cosine of angles up to 2^24, to 2^-48") {
     // Evenly spaced floats, and those nearest to multiples of pi / 2, where one of the two nearly vanishes.
     std::vector<float> angles = {0, 0x1p-149F, 0x1p-126F, 0x1p-30F, 0x1p24F};

@@ -1,0 +1,81 @@
+// The loops of activations, which take quick values where these decide a rounding: whatever the arrays hold, and
+// however they are divided, results round as those of the functions do.
+#include "sweep.h"
+
+#include <ampscope/formats/codec.h>
+#include <ampscope/sim/backend/kernels/activation.h>
+
+#include <limits>
+#include <random>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+/// Numbers of ordinary size, between stretches of those that have no quick value or that no rounding is decided for.
+std::vector<float> operands(std::size_t n, float ordinary, unsigned seed) {
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    const float odd_ones[] = {0,
+                              -0.0F,
+                              infinity,
+                              -infinity,
+                              std::numeric_limits<float>::quiet_NaN(),
+                              0x1p-149F,
+                              -0x1p-60F,
+                              5.9F,
+                              -7.99F,
+                              8,
+                              -16,
+                              100,
+                              -700,
+                              0x1.fffffep+127F,
+                              -0x1.81429ep-1F,
+                              -0x1.474974p+0F};
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal(0, ordinary);
+    std::vector<float> x(n);
+    for (std::size_t i = 0; i < n; ++i) {
+        const bool stretch = i / 50 % 7 == 6, alone = random() % 40 == 0;
+        x[i] = stretch || alone ? odd_ones[random() % std::size(odd_ones)] : normal(random);
+    }
+    return x;
+}
+
+/// Compares results rounded to FP32, BF16, FP16 and E4M3, in each direction.
+void compare(const char* what, const std::vector<double>& got, const std::vector<double>& want, Tally& tally) {
+    const FormatSpec formats[] = {format("fp32"), format("bf16"), format("fp16"), format("e4m3")};
+    const Rounding roundings[] = {Rounding::nearest_even, Rounding::toward_zero, Rounding::up, Rounding::to_odd};
+    for (std::size_t i = 0; i < want.size(); ++i)
+        for (const FormatSpec& f : formats)
+            for (const Rounding rounding : roundings) {
+                const Policy policy{.rounding = rounding};
+                tally.expect(quantize(f, got[i], policy), quantize(f, want[i], policy),
+                             [&] { return fmt::format("{}: {:a} for {:a}", what, got[i], want[i]); });
+            }
+}
+
+} // namespace
+
+TEST_CASE(
+    "activations and their gradients round as their functions do, in parts of any size, by each instruction set") {
+    const std::vector<float> in = operands(3000, 2, 1), grad = operands(3000, 1e-3F, 2);
+    constexpr std::int64_t begin = 13;
+    for (std::size_t kind = 0; kind < op::activation_names.size(); ++kind)
+        kernels::with_functions(static_cast<op::ActivationKind>(kind), [&]<class F>(F) {
+            Tally tally;
+            for (const std::int64_t n : {1, 31, 32, 33, 1024, 2987})
+                for (const InstructionSet set : {InstructionSet::baseline, best_instruction_set()}) {
+                    std::vector<double> forward(n), backward(n), exact(n), exact_gradient(n);
+                    for (std::int64_t i = 0; i < n; ++i) {
+                        exact[i] = F::value(in[begin + i]);
+                        exact_gradient[i] = grad[begin + i] * F::derivative(in[begin + i]);
+                    }
+                    dispatch<kernels::Forward<F>>(set, begin, n, forward.data(), in.data());
+                    dispatch<kernels::Backward<F>>(set, begin, n, backward.data(), in.data(), grad.data());
+                    compare("value", forward, exact, tally);
+                    compare("gradient", backward, exact_gradient, tally);
+                }
+            report(fmt::format("{} in loops", op::activation_names[kind]), tally);
+        });
+}
