@@ -1,5 +1,5 @@
-"""The coefficients in formats/scalar_math_gelu.h and scalar_math_silu.h, by interpolation at Chebyshev's nodes with
-60 digits.
+"""The coefficients in formats/scalar_math_gelu.h, scalar_math_silu.h and scalar_math_estimate.h, by interpolation at
+Chebyshev's nodes with 60 digits.
 
     python3 tests/data/mpmath/gelu.py        # needs mpmath
 """
@@ -63,3 +63,20 @@ for name, f, near in (("gelu_derivative", erf_derivative, "-0.752"),
     zero = mpmath.findroot(f, mpf(near), tol=1e-50)
     print(f"{name}: zero {float(zero).hex()} {float(zero - mpf(float(zero))).hex()}")
     show(name, lambda d: f(zero + d) / d, mpf(-1) / 4, mpf(1) / 4, 13)
+
+
+def tail(t):
+    return erfc(t / sqrt(mpf(2))) * exp(t * t / 2) / 2
+
+
+def estimated(s, f):
+    """f of t = 4 (1 + s) / (1 - s), which is 8 at s = 1/3."""
+    return f(4 * (1 + s) / (1 - s))
+
+
+slope_zero = -mpmath.findroot(erf_derivative, mpf("-0.752"), tol=1e-50)
+half = mpmath.log(2) / 2
+show("estimate of exp", exp, -half, half, 9)
+show("estimate of mills", lambda s: estimated(s, lambda t: (t + 4) * tail(t)), mpf(-1), mpf(1) / 3, 12)
+show("estimate of mills_slope",
+     lambda s: estimated(s, lambda t: (tail(t) - t / sqrt(2 * pi)) / (t - slope_zero)), mpf(-1), mpf(1) / 3, 12)
