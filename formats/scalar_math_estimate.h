@@ -26,7 +26,7 @@ template <int n>
     return sum;
 }
 
-/// e^x for |x| <= 700.
+/// e^x for |x| <= 700; beyond it any number.
 [[gnu::always_inline]] constexpr double exp(double x) {
     using math::detail::ln2_high, math::detail::ln2_low, math::detail::log2_e;
     constexpr double shifter = 0x1.8p52; // x + shifter is x rounded to an integer, held in the last bits
@@ -61,22 +61,19 @@ template <int n>
 /// side(-|x|) of a function for which side(x) + side(-x) = 1, whose left side is e^(-t^2 / 2) factor(t, 1 / (t + 4)).
 template <class Factor>
 [[gnu::always_inline]] constexpr double with_tail(double x, const Factor& factor) {
-    const double t = x < 0 ? -x : x, tail = exp(-0.5 * (t * t)) * factor(t, 1 / (t + 4));
+    const double t = __builtin_fabs(x), tail = exp(-0.5 * (t * t)) * factor(t, 1 / (t + 4));
     return t <= 8 ? (x < 0 ? tail : 1 - tail) : nan;
 }
 
 /// x / (1 + e^-v) for |x| <= 16, and its derivative, where v is a function of x and bend is x v'.
 [[gnu::always_inline]] constexpr double logistic(double x, double v) {
-    return -16 <= x && x <= 16 ? x / (1 + exp(-v)) : nan;
+    return __builtin_fabs(x) <= 16 ? x / (1 + exp(-v)) : nan;
 }
 [[gnu::always_inline]] constexpr double logistic_derivative(double x, double v, double bend) {
-    const double power = exp(v < 0 ? v : -v), larger = 1 / (1 + power), smaller = power * larger;
-    const double factor = 1 + bend * (v < 0 ? larger : smaller); // near its zero the error of one term is too large
-    const bool far = factor < -0x1p-10 || factor > 0x1p-10;
-    return -16 <= x && x <= 16 && far ? (v < 0 ? smaller : larger) * factor : nan;
+    const double power = exp(-v), s = 1 / (1 + power), factor = 1 + bend * (power * s);
+    const double far = __builtin_fabs(x) <= 16 ? __builtin_fabs(factor) : 0; // near its zero, errors are too large
+    return far > 0x1p-10 ? s * factor : nan;
 }
-
-constexpr double inside(double x) { return math::detail::clamp(x, -16, 16); }
 
 } // namespace detail
 
@@ -85,19 +82,16 @@ constexpr double inside(double x) { return math::detail::clamp(x, -16, 16); }
 [[gnu::always_inline]] constexpr double gelu_derivative(double x) { return detail::with_tail(x, detail::mills_slope); }
 
 [[gnu::always_inline]] constexpr double gelu_tanh(double x) {
-    return detail::logistic(x, math::detail::tanh_form_exponent(detail::inside(x)));
+    return detail::logistic(x, math::detail::tanh_form_exponent(x));
 }
 
 [[gnu::always_inline]] constexpr double gelu_tanh_derivative(double x) {
-    const double t = detail::inside(x);
-    return detail::logistic_derivative(x, math::detail::tanh_form_exponent(t), t * math::detail::tanh_form_slope(t));
+    return detail::logistic_derivative(x, math::detail::tanh_form_exponent(x), x * math::detail::tanh_form_slope(x));
 }
 
-[[gnu::always_inline]] constexpr double silu(double x) { return detail::logistic(x, detail::inside(x)); }
+[[gnu::always_inline]] constexpr double silu(double x) { return detail::logistic(x, x); }
 
-[[gnu::always_inline]] constexpr double silu_derivative(double x) {
-    return detail::logistic_derivative(x, detail::inside(x), detail::inside(x));
-}
+[[gnu::always_inline]] constexpr double silu_derivative(double x) { return detail::logistic_derivative(x, x, x); }
 
 /// Whether no number of 25 bits lies within 2^-37 of y (relative). Formats of up to 24 bits change from one value to
 /// the next only at such numbers, in every rounding mode but stochastic ones. False for zero, infinities and NaN.

@@ -60,7 +60,7 @@ void add(RoundingCounts& to, const RoundingCounts& c) {
 void round_wide(const FormatSpec& f, const double* wide, float* out, std::int64_t n) {
     const InstructionSet set = best_instruction_set();
     const std::span to(out, static_cast<std::size_t>(n));
-    if (f == format("fp32")) {
+    if (f == fp32_format()) {
         dispatch<NearestKernel>(set, wide, out, n);
     } else if (f.precision() <= 22) {
         dispatch<OddKernel>(set, wide, out, n);

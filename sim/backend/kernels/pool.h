@@ -7,6 +7,9 @@
 
 namespace amp::kernels {
 
+/// Whether x takes the place of the largest number so far; a NaN counts as the largest, and the first one stays.
+constexpr bool is_larger(double x, double largest) { return largest == largest && !(x <= largest); }
+
 struct PoolShape {
     std::int64_t height, width, channels, out_height, out_width, size;
 
@@ -25,12 +28,17 @@ struct PoolShape {
         return (j / size * width + j % size) * channels;
     }
 
+    /// How many of the n elements of the result from element i on are channels of one pixel.
+    [[nodiscard]] constexpr std::int64_t side_by_side(std::int64_t i, std::int64_t n) const {
+        const std::int64_t left = channels - i % channels;
+        return left < n ? left : n;
+    }
+
     /// The offset of the first pixel of a window that is the largest; a NaN counts as the largest.
     [[nodiscard]] constexpr std::int64_t largest(const float* window) const {
         std::int64_t best = 0;
         for (std::int64_t j = 1; j < size * size; ++j) {
-            const float x = window[offset(j)], y = window[best];
-            if (y == y && (x > y || x != x)) best = offset(j);
+            if (is_larger(window[offset(j)], window[best])) best = offset(j);
         }
         return best;
     }
@@ -39,15 +47,21 @@ struct PoolShape {
 struct PoolKernel {
     AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* in, PoolShape shape,
                              bool max) {
-        for (std::int64_t i = 0; i < n; ++i) {
-            const float* const window = in + shape.corner(begin + i);
-            if (max) {
-                wide[i] = window[shape.largest(window)];
-                continue;
+        const std::int64_t pixels = shape.size * shape.size;
+        for (std::int64_t i = 0, count = 0; i < n; i += count) {
+            count = shape.side_by_side(begin + i, n - i);
+            const float* const corner = in + shape.corner(begin + i);
+            double* const to = wide + i;
+            for (std::int64_t c = 0; c < count; ++c) to[c] = max ? corner[c] : 0.0 + corner[c]; // a sum begins at +0
+            for (std::int64_t j = 1; j < pixels; ++j) {
+                const float* const pixel = corner + shape.offset(j);
+                if (max)
+                    for (std::int64_t c = 0; c < count; ++c) to[c] = is_larger(pixel[c], to[c]) ? pixel[c] : to[c];
+                else
+                    for (std::int64_t c = 0; c < count; ++c) to[c] += pixel[c];
             }
-            double sum = 0;
-            for (std::int64_t j = 0; j < shape.size * shape.size; ++j) sum += window[shape.offset(j)];
-            wide[i] = sum / static_cast<double>(shape.size * shape.size);
+            if (!max)
+                for (std::int64_t c = 0; c < count; ++c) to[c] /= static_cast<double>(pixels);
         }
     }
 };

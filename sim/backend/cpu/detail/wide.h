@@ -38,6 +38,15 @@ void for_elements(const Cpu& cpu, std::int64_t count, const Body& body) {
                    });
 }
 
+/// The rows from `row` on, one after the other: a call for each of them would take longer than a short row.
+template <class Kernel>
+struct RowsKernel {
+    template <class... Args>
+    AMPSCOPE_KERNEL void run(std::int64_t row, std::int64_t rows, std::int64_t width, double* wide, Args... args) {
+        for (std::int64_t r = 0; r < rows; ++r) Kernel::run(row + r, width, wide + r * width, args...);
+    }
+};
+
 } // namespace amp::cpu
 
 namespace amp {
@@ -59,12 +68,16 @@ void map(Cpu& cpu, Kernel, TensorId out, Args... args) {
 template <class Kernel, class... Args>
 void map_rows(Cpu& cpu, Kernel, TensorId out, Args... args) {
     const std::int64_t width = cpu.info(out).shape.back(), rows = cpu.info(out).count() / width;
+    const std::int64_t at_once = std::max<std::int64_t>(1, cpu::block / width);
     for_each_chunk(static_cast<std::uint64_t>(rows), cpu::lines_at_once(width, cpu::grain / 4), cpu.threads(),
                    [&](std::uint64_t begin, std::uint64_t end) {
-                       std::vector<double> wide(static_cast<std::size_t>(width));
-                       for (auto row = static_cast<std::int64_t>(begin); row < static_cast<std::int64_t>(end); ++row) {
-                           dispatch<Kernel>(best_instruction_set(), row, width, wide.data(), args...);
-                           cpu::store(cpu, out, row * width, wide.data(), width);
+                       const auto last = static_cast<std::int64_t>(end);
+                       std::vector<double> wide(static_cast<std::size_t>(at_once * width));
+                       for (auto row = static_cast<std::int64_t>(begin); row < last; row += at_once) {
+                           const std::int64_t n = std::min(at_once, last - row);
+                           dispatch<cpu::RowsKernel<Kernel>>(best_instruction_set(), row, n, width, wide.data(),
+                                                             args...);
+                           cpu::store(cpu, out, row * width, wide.data(), n * width);
                        }
                    });
 }
