@@ -157,18 +157,21 @@ inline void prove_op(Of<op::Col2Im>, Tally& tally) {
 inline void prove_op(Of<op::Pool>, Tally& tally) {
     for (const char* result : proved_formats)
         for (const op::PoolKind kind : {op::PoolKind::max, op::PoolKind::average})
-            for (const std::int64_t size : {2, 3}) {
-                Bench b;
-                const TensorId in = b.tensor({2, 7, 9, 3}, "fp16"), out = b.tensor({2, 7 / size, 9 / size, 3}, result);
-                b.run(op::Pool{kind, in, out, size}, {in});
-                b.expect(tally, out, reference::pool(b.values(in), 2, 7, 9, 3, size, kind == op::PoolKind::max),
-                         "pool2d");
-            }
+            for (const std::int64_t size : {2, 3})
+                for (const auto& [height, width, channels] : {std::array{7, 9, 3}, {5, 3, 70}}) {
+                    Bench b;
+                    const TensorId in = b.tensor({2, height, width, channels}, "fp16"),
+                                   out = b.tensor({2, height / size, width / size, channels}, result);
+                    b.run(op::Pool{kind, in, out, size}, {in});
+                    const bool max = kind == op::PoolKind::max;
+                    b.expect(tally, out, reference::pool(b.values(in), 2, height, width, channels, size, max),
+                             "pool2d");
+                }
 }
 
 /// The operand has few different values, so that windows have several largest pixels.
 inline void prove_op(Of<op::PoolBackward>, Tally& tally) {
-    constexpr Index batch = 4, height = 13, width = 16, channels = 3;
+    constexpr Index batch = 1, height = 7, width = 8, channels = 70; // more than are taken at once
     for (const char* result : proved_formats)
         for (const op::PoolKind kind : {op::PoolKind::max, op::PoolKind::average})
             for (const Index size : {2, 3}) {

@@ -10,6 +10,9 @@
 
 #include <ampscope/sim/program/ops.h>
 
+#include <bit>
+#include <limits>
+
 using namespace amp;
 using namespace amp::test;
 
@@ -32,3 +35,20 @@ void prove_each(Of<std::variant<Ops...>>) {
 } // namespace
 
 TEST_CASE("every op rounds as its definition says") { prove_each(Of<Op>{}); }
+
+TEST_CASE("a NaN is the largest pixel of a window; the first of several has the gradient") {
+    constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+    Bench b;
+    const TensorId in = b.tensor({1, 2, 2, 5}, "fp32"), out = b.tensor({1, 1, 1, 5}, "fp32"),
+                   grad_out = b.tensor({1, 1, 1, 5}, "fp32"), grad_in = b.tensor({1, 2, 2, 5}, "fp32");
+    b.start({});
+    b.write(in, {1, nan, -0.0F, 3, 1, 2, 5, 0, nan, 1, 3, nan, 0, nan, 1, 4, 6, -1, 9, 1});
+    b.write(grad_out, {1, 2, 3, 4, 5});
+    b.cpu().run(op::Pool{op::PoolKind::max, in, out, 2});
+    b.cpu().run(op::PoolBackward{op::PoolKind::max, in, grad_out, grad_in, 2});
+    Tally tally;
+    const float named = std::bit_cast<float>(0x7fc00000);
+    b.expect_bits(tally, out, {4, named, 0, named, 1}, "pool2d");
+    b.expect_bits(tally, grad_in, {0, 2, 3, 0, 5, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, "pool2d_backward");
+    report("the largest pixel", tally);
+}
