@@ -25,7 +25,7 @@ inline constexpr std::array<std::string_view, 3> epilogue_rounding_names = {"eac
 
 struct Epilogue {
     float alpha = 1;
-    FormatSpec out = format("fp32");
+    FormatSpec out = fp32_format();
     EpilogueRounding rounding = EpilogueRounding::each;
     Overflow overflow = Overflow::infinity; ///< what becomes of numbers too large for `out`
 };

@@ -56,7 +56,7 @@ void sum(const Product& p) {
     const Accumulator& acc = p.accumulator;
     switch (acc.method) {
     case Accumulation::chain:
-        if (acc.sum == format("fp32")) return matmul(p.a, p.b, p.out, p.m, p.n, p.k, p.threads, p.set);
+        if (acc.sum == fp32_format()) return matmul(p.a, p.b, p.out, p.m, p.n, p.k, p.threads, p.set);
         if (chain_in_registers(p)) return;
         return by_columns(p, ChainSums(acc.sum));
     case Accumulation::exact:
@@ -96,7 +96,7 @@ void promoted(Product p) {
         p.b.data = b.data + l * b.row_stride;
         p.k = std::min<std::int64_t>(acc.promote_every, k - l);
         sum(p);
-        add_sums(format("fp32"), out, part.data(), p.m * p.n);
+        add_sums(fp32_format(), out, part.data(), p.m * p.n);
     }
     for (std::int64_t i = 0; i < p.m * p.n; ++i)
         if (std::isnan(out[i])) out[i] = canonical_nan;

@@ -209,7 +209,7 @@ void sum_columns(const Product& p, const FusedConstants& constants, const Packed
             add_sums(acc.result(), &part[0], &own[0], columns);
         }
         if (acc.promote_every == 0) std::copy_n(part, columns, c);
-        else add_sums(format("fp32"), c, &part[0], columns);
+        else add_sums(fp32_format(), c, &part[0], columns);
     }
 }
 
@@ -270,7 +270,7 @@ void fused(const Product& p) {
 } // namespace
 
 void add_sums(const FormatSpec& f, float* to, const float* sums, std::int64_t n) {
-    if (f == format("fp32"))
+    if (f == fp32_format())
         for (std::int64_t j = 0; j < n; ++j) to[j] += sums[j];
     else
         for (std::int64_t j = 0; j < n; ++j) to[j] = quantize(f, static_cast<double>(to[j]) + sums[j]);

@@ -35,7 +35,7 @@ void run(Cpu& cpu, const Reduce& op) {
         const std::int64_t j = at % columns;
         const float* const in = cpu[op.in].data() + at / columns * rows * columns;
         alignas(64) double wide[cpu::block];
-        if (op.accumulate == format("fp32")) {
+        if (op.accumulate == fp32_format()) {
             dispatch<SingleKernel>(set, in + j, rows, columns, &wide[0], n);
         } else {
             alignas(64) float sum[cpu::block]{};

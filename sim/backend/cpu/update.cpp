@@ -100,7 +100,7 @@ UpdateCounts update(const OptimizerOptions& options, const UpdateStep& step, con
 
 void op::run(Cpu& cpu, const Update& op) {
     const auto data = [&](TensorId id) { return id ? cpu[id] : std::span<float>{}; };
-    const auto format_of = [&](TensorId id) { return id ? cpu.info(id).format : format("fp32"); };
+    const auto format_of = [&](TensorId id) { return id ? cpu.info(id).format : fp32_format(); };
     const StepContext& c = cpu.context;
     const UpdateCounts counts = update(op.options,
                                        {.t = c.update,
