@@ -23,7 +23,7 @@ OperandConstants operand_constants(const FormatSpec& f, const Policy& policy) {
     OperandConstants k;
     if (policy.flushes_input()) k.zero_below = std::bit_cast<std::uint32_t>(decode(f, f.min_normal_code()));
     else if (!f.has_negative_zero()) k.zero_below = 1;
-    k.zero_sign = f.has_negative_zero() ? 0x80000000 : 0;
+    if (k.zero_below != 0 && f.has_negative_zero()) k.zero_sign = 0x80000000;
     k.exact_zero_sign = policy.rounding == Rounding::down ? 0x80000000 : 0;
     return k;
 }
