@@ -19,6 +19,8 @@ namespace detail {
 // ln 2 in two parts: the first has 32 bits, so that its product with an exponent is exact.
 inline constexpr double ln2_high = 0x1.62e42feep-1, ln2_low = 0x1.a39ef35793c76p-33, log2_e = 0x1.71547652b82fep+0;
 
+inline constexpr double ln2 = 0x1.62e42fefa39efp-1;
+
 /// sum of c[i] x^i, by Horner's rule. Unrolled: an inner loop would keep compilers from vectorising the loop around it.
 template <int n>
 constexpr double polynomial(double x, const double (&c)[n]) {
@@ -36,16 +38,31 @@ struct Reduced {
     std::int64_t k;
 };
 
-/// For |x| <= 1075.
-constexpr Reduced reduce_exp(double x) {
-    constexpr double shifter = 0x1.8p52; // x + shifter is x rounded to an integer, held in the last bits
+/// (e^r - 1) / r for |r| <= ln 2 / 2.
+constexpr double quotient(double r) {
     constexpr double inverse_factorials[] = {
         1.0,         1.0 / 2,      1.0 / 6,       1.0 / 24,       1.0 / 120,       1.0 / 720,       1.0 / 5040,
         1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800};
-    const double shifted = x * log2_e + shifter, k = shifted - shifter;
-    const double r = (x - k * ln2_high) - k * ln2_low;
+    return polynomial(r, inverse_factorials);
+}
+
+/// x rounded to an integer, as a double and as an integer, for |x| below 2^51.
+struct Whole {
+    double number;
+    std::int64_t integer;
+};
+constexpr Whole whole(double x) {
+    constexpr double shifter = 0x1.8p52; // x + shifter is x rounded to an integer, held in the last bits
+    const double shifted = x + shifter;
     const auto integer = static_cast<std::int64_t>(std::bit_cast<std::uint64_t>(shifted) << 12) >> 12;
-    return {r, polynomial(r, inverse_factorials), integer - (std::int64_t{1} << 51)};
+    return {shifted - shifter, integer - (std::int64_t{1} << 51)};
+}
+
+/// For |x| <= 1075.
+constexpr Reduced reduce_exp(double x) {
+    const Whole k = whole(x * log2_e);
+    const double r = (x - k.number * ln2_high) - k.number * ln2_low;
+    return {r, quotient(r), k.integer};
 }
 
 /// 2^k for -1022 <= k <= 1023.
@@ -83,6 +100,15 @@ inline constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double exp(double x) {
     const double result = detail::exp_of(detail::clamp(x, -708, 709));
     return x != x ? detail::nan : x < -708 ? 0 : x > 709 ? detail::infinity : result;
+}
+
+/// 2^x. Zero below -1022 (rounded to FP32 it is zero from -150 down), infinity above 1023.
+constexpr double exp2(double x) {
+    const double inside = detail::clamp(x, -1022, 1023);
+    const detail::Whole k = detail::whole(inside);
+    const double r = (inside - k.number) * detail::ln2;
+    const double result = (1 + r * detail::quotient(r)) * detail::power_of_two(k.integer);
+    return x != x ? detail::nan : x < -1022 ? 0 : x > 1023 ? detail::infinity : result;
 }
 
 /// e^x - 1 with a small relative error near zero, too; keeps the sign of zero. Infinity above 709. Where the exact

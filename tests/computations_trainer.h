@@ -89,11 +89,13 @@ inline void add_trainings(std::vector<Computation>& all) {
         std::int64_t width, batch;
         std::vector<std::string> precisions;
         Dataset data;
+        const char* attention = "plain";
     };
     static const Case cases[] = {
         {"mlp", 131, 257, {"pure-bf16-stochastic"}, regression_data(1)},
         {"cnn", 8, 67, {"fp32", "amp-fp16", "accumulate=fp16,master=bf16"}, digits_data()},
         {"gpt", 68, 127, {"amp-fp16"}, modular_data(31)},
+        {"llama", 72, 127, {"amp-bf16"}, modular_data(31), "fused:2x1"},
         {"gpt", 20, 19, {"fp32", "amp-bf16", "fp8-delayed", "mxfp8", "nvfp4", "scaling=ms-amp"}, modular_data(7)}};
     for (const Case& c : cases)
         all.push_back({std::string("training of ") + c.model + ", width " + std::to_string(c.width),
@@ -105,6 +107,7 @@ inline void add_trainings(std::vector<Computation>& all) {
                                o.model.width = c.width;
                                o.model.depth = 1;
                                o.model.dropout = 0.1;
+                               o.model.attention = c.attention;
                                o.batch = c.batch;
                                o.clip = 1;
                                o.replicas = 2;

@@ -1,6 +1,7 @@
 // What proofs of single ops need: a program of one op with random operands, and its results compared with numbers of 60
-// digits, rounded by the oracle. The proofs are overloads of prove_op, one for each op: op_proofs_batch.h,
-// op_proofs_layers.h, op_proofs_layout.h, op_proofs_products.h, op_proofs_step.h, op_proofs_update.h.
+// digits, rounded by the oracle. The proofs are overloads of prove_op, one for each op: op_proofs_attention.h,
+// op_proofs_batch.h, op_proofs_layers.h, op_proofs_layout.h, op_proofs_products.h, op_proofs_step.h and
+// op_proofs_update.h.
 #pragma once
 
 #include "reference_ops.h"

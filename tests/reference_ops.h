@@ -120,6 +120,33 @@ inline Reals softmax(const Reals& x, Index n, bool causal) {
     return out;
 }
 
+/// Heads of tokens of `width` numbers; `shared` heads of queries, one after the other, read one of keys and values.
+struct AttentionExtents {
+    Index heads, shared, tokens, width;
+};
+/// The softmax of scaled scores, times values; causal: query i sees keys 0 ... i.
+inline Reals attention(const Reals& q, const Reals& k, const Reals& v, const AttentionExtents& e, const Real& scale,
+                       bool causal) {
+    Reals out;
+    for (Index row = 0; row < e.heads * e.tokens; ++row) {
+        const Index first = row / e.tokens / e.shared * e.tokens, known = causal ? row % e.tokens + 1 : e.tokens;
+        Reals weights, sums(static_cast<std::size_t>(e.width), Real(0));
+        Real total = 0;
+        for (Index j = 0; j < known; ++j) {
+            Real score = 0;
+            for (Index c = 0; c < e.width; ++c) score += at(q, row * e.width + c) * at(k, (first + j) * e.width + c);
+            weights.push_back(exp(Real(score * scale)));
+            total += weights.back();
+        }
+        for (Index c = 0; c < e.width; ++c) {
+            Real sum = 0;
+            for (Index j = 0; j < known; ++j) sum += at(weights, j) * at(v, (first + j) * e.width + c);
+            out.push_back(sum / total);
+        }
+    }
+    return out;
+}
+
 inline Reals norm(const Reals& x, const Reals& weight, const Reals& bias, const Real& eps, bool centers) {
     const auto n = static_cast<Index>(weight.size());
     Reals out;

@@ -91,6 +91,8 @@ inline Exact times_cdf(const Exact& x, Exact (*cdf)(const Exact&), int far) {
 inline const Function functions[] = {
     {"exp", [](double x) { return math::exp(x); }, [](long double x) { return std::exp(x); },
      [](const Exact& x) { return Exact(exp(x)); }},
+    {"exp2", [](double x) { return math::exp2(x); }, [](long double x) { return std::exp2(x); },
+     [](const Exact& x) { return Exact(pow(Exact(2), x)); }},
     {"expm1", [](double x) { return math::expm1(x); }, [](long double x) { return std::expm1(x); },
      [](const Exact& x) { return Exact(expm1(x)); }},
     {"log", [](double x) { return math::log(x); }, [](long double x) { return std::log(x); },

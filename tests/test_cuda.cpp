@@ -57,13 +57,21 @@ TEST_CASE("every op on its own, over shapes, formats and edge values") {
 TEST_CASE("whole steps of training, op by op") {
     const Dataset digits = digits_data(), modular = modular_data(13);
     for (const PrecisionRow& row : precisions())
-        for (const char* name : {"mlp", "cnn", "resnet", "gpt", "llama"}) {
+        for (const auto& network : {std::pair("mlp", "plain"),
+                                    {"cnn", "plain"},
+                                    {"resnet", "plain"},
+                                    {"gpt", "plain"},
+                                    {"llama", "plain"},
+                                    {"llama", "fused:2x3"}}) {
+            const char *const name = network.first, *const attention = network.second;
             CAPTURE(row.name);
             CAPTURE(name);
+            CAPTURE(attention);
             TrainOptions o;
             o.model = model(name).defaults;
             o.model.width = o.model.name == "cnn" || o.model.name == "resnet" ? 4 : 32;
             o.model.dropout = 0.1;
+            o.model.attention = attention;
             o.precision = row.make();
             o.batch = 4;
             o.micro_batches = 2;

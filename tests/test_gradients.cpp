@@ -195,6 +195,22 @@ TEST_CASE("softmax and norms") {
                15);
 }
 
+TEST_CASE("fused attention") {
+    for (const bool causal : {false, true})
+        for (const char* tiles : {"fused", "fused:2x3", "fused:3x2,max=shifted"})
+            check_case({"fused_attention",
+                        {{1, 4, 5, 2}, {1, 2, 5, 2}, {1, 2, 5, 2}},
+                        [=](Graph& g, const auto& x) {
+                            return op::fused_attention(g, x[0], x[1], x[2], 0.7, causal, *op::attention_options(tiles));
+                        },
+                        [=](const auto& x) {
+                            return reference::attention(x[0], x[1], x[2],
+                                                        {.heads = 4, .shared = 2, .tokens = 5, .width = 2}, Real(0.7),
+                                                        causal);
+                        }},
+                       27);
+}
+
 TEST_CASE("rotary positions") {
     check_case({"rope",
                 {{2, 5, 6}},

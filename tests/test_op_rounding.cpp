@@ -1,6 +1,7 @@
 // The rounding of every op: its results against its definition in numbers of 60 digits, rounded by the oracle. What is
 // computed at once rounds once; chains (products, sums, reductions over replicas) round at every link, and optimizers
 // at every operation, and so do the definitions.
+#include "op_proofs_attention.h"
 #include "op_proofs_batch.h"
 #include "op_proofs_layers.h"
 #include "op_proofs_layout.h"

@@ -56,6 +56,7 @@ TEST_CASE("run.json has the keys of its schema and no other, and what is read of
     rare.model.hidden = 32;
     rare.model.tied = true;
     rare.model.rope_theta = 100;
+    rare.model.attention = "fused";
     rare.precision.backward_accumulators = accumulators("blackwell-bf16");
     rare.all_reduce.scaled = true;
     rare.shard.sharding = Sharding::zero1;

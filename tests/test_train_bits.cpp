@@ -40,6 +40,10 @@ const std::string scaled =
     "--precision fp8-delayed,fp8-current,accumulate=hopper-wgmma-fp8+ampere-bf16,fp8-block,mxfp8,accumulate=blackwell-"
     "fp8,nvfp4,deepseek,fp32,scaling=ms-amp,amp-fp16,accumulate=volta-fp16-acc16,amp-bf16,accumulate=exact,tf32,"
     "accumulate=ampere-tf32-promote16 ";
+const std::string fused =
+    "--model llama --text alice --context 24 --batch 4 --width 32 --steps 12 --attention fused:8x5,s=bf16,"
+    "o=bf16,max=shifted --precision fp32,tf32,amp-fp16,amp-bf16,accumulate=hopper-wgmma-bf16,"
+    "pure-bf16 ";
 
 } // namespace
 
@@ -66,14 +70,21 @@ TEST_CASE("weights after 50 steps, whatever computed them") {
                       "fp32,scaling=ms-amp 0727f0b6d2d67306\n"
                       "amp-fp16,accumulate=volta-fp16-acc16 dec2ce68fb437662\n"
                       "amp-bf16,accumulate=exact fe4c8780dbe1de7d\n"
-                      "tf32,accumulate=ampere-tf32-promote16 08273428946fe0e7\n";
+                      "tf32,accumulate=ampere-tf32-promote16 08273428946fe0e7\n",
+        fused_bits = "fp32 b9d99096b22b3444\n"
+                     "tf32 411ee3ca6f4c52df\n"
+                     "amp-fp16 0b39169ac4866295\n"
+                     "amp-bf16,accumulate=hopper-wgmma-bf16 659b5868354b753c\n"
+                     "pure-bf16 d3c289ee96c2a322\n";
     for (const char* set : {"", "AMPSCOPE_INSTRUCTION_SET=avx2", "AMPSCOPE_INSTRUCTION_SET=baseline"}) {
         CAPTURE(set);
         CHECK(fingerprints(set, gpt + "--threads 1") == gpt_bits);
         CHECK(fingerprints(set, cnn + "--threads 3") == cnn_bits);
         CHECK(fingerprints(set, scaled + "--threads 1") == scaled_bits);
+        CHECK(fingerprints(set, fused + "--threads 1") == fused_bits);
     }
     CHECK(fingerprints("", gpt + "--threads 3") == gpt_bits);
     CHECK(fingerprints("", cnn + "--threads 1") == cnn_bits);
     CHECK(fingerprints("", scaled + "--threads 3") == scaled_bits);
+    CHECK(fingerprints("", fused + "--threads 3") == fused_bits);
 }

@@ -35,6 +35,12 @@ TEST_CASE("a profile counts the runs, products and bytes of each op, of steps al
     CHECK(profile_of(report, "update", "update")["runs"] == 5 * 4);
     CHECK(profile_of(report, "check", "check_finite")["runs"] == 5);
     CHECK(report["runs"][0]["profiled_steps"] == 5);
+    // Four tokens in tiles of 2 x 3, of which the mask hides one of two scores; 8 sequences, 4 heads of 16 channels.
+    const nlohmann::json fused =
+        train.json("--attention fused:2x3 --batch 8 --depth 1 --steps 1 --precision fp32 --profile");
+    constexpr int scores = 8 * 4 * (2 * 3 + 2 * 4);
+    CHECK(profile_of(fused, "forward", "fused_attention")["multiply_adds"] == 2 * scores * 16);
+    CHECK(profile_of(fused, "backward", "fused_attention_backward")["multiply_adds"] == 5 * scores * 16);
 }
 
 TEST_CASE("a resumed run's profile is of the steps since then") {

@@ -65,12 +65,37 @@ ScaledState scaled_state(const Program& program, const op::Update& op) {
     return {.weight = kept(op.weight), .m = kept(op.m), .v = kept(op.v)};
 }
 
+namespace {
+
+/// The scores of an attention, in all tiles that are not left out.
+std::int64_t scores_of(const op::AttentionArithmetic& how, const Shape& q, const Shape& k) {
+    std::int64_t scores = 0;
+    for (std::int64_t row = 0; row < q[2]; row += how.row_tile)
+        for (std::int64_t key = 0; key < k[2]; key += how.key_tile) {
+            const std::int64_t rows = std::min(how.row_tile, q[2] - row), keys = std::min(how.key_tile, k[2] - key);
+            scores += how.hides(row + rows - 1, key) ? 0 : rows * keys;
+        }
+    return q[0] * q[1] * scores;
+}
+
+double multiply_adds_of(const Program& program, const Op& op) {
+    if (const auto* const m = std::get_if<op::Matmul>(&op))
+        return static_cast<double>(m->batch * m->m * m->n) * static_cast<double>(m->k);
+    const auto of_attention = [&](const auto* a) {
+        const Shape &q = program[a->q].shape, &k = program[a->k].shape;
+        return static_cast<double>(scores_of(a->how, q, k)) * static_cast<double>(q[3] * std::ssize(a->products()));
+    };
+    if (const auto* const a = std::get_if<op::FusedAttention>(&op)) return of_attention(a);
+    if (const auto* const a = std::get_if<op::FusedAttentionBackward>(&op)) return of_attention(a);
+    return 0;
+}
+
+} // namespace
+
 void OpProfile::add(const Program& program, const Op& op, double took) {
     ++runs;
     seconds += took;
-    if (const auto* const product = std::get_if<op::Matmul>(&op))
-        multiply_adds +=
-            static_cast<double>(product->batch * product->m * product->n) * static_cast<double>(product->k);
+    multiply_adds += multiply_adds_of(program, op);
     std::vector<TensorId> tensors = inputs_of(op);
     for (const TensorId id : outputs_of(op)) tensors.push_back(id);
     for (const TensorId id : tensors) bytes += 4 * static_cast<double>(program[id].count());

@@ -37,6 +37,7 @@ constexpr std::array keys = {
     Key{"/model/hidden", trainer},
     Key{"/model/tied", trainer},
     Key{"/model/rope_theta", trainer},
+    Key{"/model/attention", trainer},
     Key{"/model/parameters", recorder},
     Key{"/precision/name", both, &RunFacts::precision},
     Key{"/precision/autocast/format", both, &RunFacts::autocast},

@@ -25,4 +25,17 @@ std::vector<TensorId> outputs_of(const Op& op) {
     return std::visit([](const auto& o) { return present(o.outputs()); }, op);
 }
 
+std::vector<op::MatmulArithmetic> products_of(const Op& op) {
+    return std::visit(
+        [](const auto& o) -> std::vector<op::MatmulArithmetic> {
+            if constexpr (requires { o.products(); }) {
+                const auto all = o.products();
+                return {all.begin(), all.end()};
+            } else {
+                return {};
+            }
+        },
+        op);
+}
+
 } // namespace amp

@@ -3,6 +3,7 @@
 
 #include <ampscope/sim/program/ops/activation.h>
 #include <ampscope/sim/program/ops/all_reduce.h>
+#include <ampscope/sim/program/ops/attention.h>
 #include <ampscope/sim/program/ops/batch_norm.h>
 #include <ampscope/sim/program/ops/conv2d.h>
 #include <ampscope/sim/program/ops/elementwise.h>
@@ -26,14 +27,14 @@
 
 namespace amp {
 
-using Op =
-    std::variant<op::Matmul, op::Add, op::Mul, op::Scale, op::Cast, op::Dropout, op::Activation, op::ActivationBackward,
-                 op::Softmax, op::SoftmaxBackward, op::Norm, op::NormBackward, op::BatchNorm, op::BatchNormBackward,
-                 op::View, op::Transpose, op::Im2Col, op::Col2Im, op::Pool, op::PoolBackward, op::Embedding,
-                 op::EmbeddingBackward, op::Quantize, op::Dequantize, op::UpdateScale, op::Hadamard, op::Reduce,
-                 op::ReduceBackward, op::Rope, op::CrossEntropy, op::CrossEntropyBackward, op::MseLoss,
-                 op::MseLossBackward, op::LossGradient, op::AccumulateGradient, op::AllReduce, op::CheckFinite,
-                 op::Unscale, op::GlobalNorm, op::Clip, op::Lerp, op::Normalize, op::AddScaled, op::Update>;
+using Op = std::variant<op::Matmul, op::Add, op::Mul, op::Scale, op::Cast, op::Dropout, op::Activation,
+                        op::ActivationBackward, op::Softmax, op::SoftmaxBackward, op::FusedAttention,
+                        op::FusedAttentionBackward, op::Norm, op::NormBackward, op::BatchNorm, op::BatchNormBackward,
+                        op::View, op::Transpose, op::Im2Col, op::Col2Im, op::Pool, op::PoolBackward, op::Embedding,
+                        op::EmbeddingBackward, op::Quantize, op::Dequantize, op::UpdateScale, op::Hadamard, op::Reduce,
+                        op::ReduceBackward, op::Rope, op::CrossEntropy, op::CrossEntropyBackward, op::MseLoss,
+                        op::MseLossBackward, op::LossGradient, op::AccumulateGradient, op::AllReduce, op::CheckFinite,
+                        op::Unscale, op::GlobalNorm, op::Clip, op::Lerp, op::Normalize, op::AddScaled, op::Update>;
 
 /// An op, and the rule that decided its formats.
 struct Instruction {
@@ -60,5 +61,7 @@ std::string_view name_of(const Op& op);
 /// The tensors that an op reads, and those that it writes; absent ones are left out.
 std::vector<TensorId> inputs_of(const Op& op);
 std::vector<TensorId> outputs_of(const Op& op);
+/// How the matrix products of an op compute; empty for an op without such.
+std::vector<op::MatmulArithmetic> products_of(const Op& op);
 
 } // namespace amp

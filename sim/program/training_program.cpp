@@ -168,8 +168,9 @@ void check_accumulators(const Program& program, const Precision& precision) {
     const auto check = [&](const std::string& of, const std::vector<Accumulator>& named, const Tape& tape) {
         const bool backward = &tape == &program.backward;
         const auto uses = [&](const Instruction& i) {
-            const auto* const m = std::get_if<op::Matmul>(&i.op);
-            return m != nullptr && std::ranges::find(named, m->arithmetic.accumulate) != named.end();
+            return std::ranges::any_of(products_of(i.op), [&](const op::MatmulArithmetic& product) {
+                return std::ranges::find(named, product.accumulate) != named.end();
+            });
         };
         const bool in_update = std::ranges::any_of(program.update, uses); // Muon's
         if (!named.empty() && !in_update && std::ranges::none_of(tape, uses))

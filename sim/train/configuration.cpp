@@ -43,6 +43,7 @@ void for_each_later_setting(Model& m, const Visit& visit) {
     visit("hidden", m.hidden, ModelOptions{}.hidden);
     visit("tied", m.tied, ModelOptions{}.tied);
     visit("rope_theta", m.rope_theta, ModelOptions{}.rope_theta);
+    visit("attention", m.attention, ModelOptions{}.attention);
 }
 
 Json json_of(const ModelOptions& m) {
@@ -216,6 +217,7 @@ std::string command_options(const Json& configuration) {
                                                                {"--tied", "/model/tied"},
                                                                {"--rope-theta", "/model/rope_theta"},
                                                                {"--norm-eps", "/model/norm_eps"},
+                                                               {"--attention", "/model/attention"},
                                                                {"--batch", "/batch"},
                                                                {"--micro-batches", "/micro_batches"},
                                                                {"--replicas", "/replicas"},

@@ -128,7 +128,13 @@ void restore(Run& run, Notes notes) {
 bool has_own_products(const Program& program) {
     const auto is_own = [](const Instruction& i) {
         const auto* const product = std::get_if<op::Matmul>(&i.op);
-        return product != nullptr && (product->arithmetic != op::MatmulArithmetic{} || product->a_scale.scale);
+        const auto products = products_of(i.op);
+        const auto narrow = [](const auto& o) {
+            if constexpr (requires { o.is_fp32(); }) return !o.is_fp32();
+            else return false;
+        };
+        return std::ranges::any_of(products, [](const auto& p) { return p != op::MatmulArithmetic{}; }) ||
+               (product != nullptr && product->a_scale.scale) || std::visit(narrow, i.op);
     };
     return std::ranges::any_of(program.forward, is_own) || std::ranges::any_of(program.backward, is_own);
 }

@@ -26,6 +26,14 @@ std::string accumulator_of(const Op& op) {
         return fmt::format("{} ({}){}", acc.name, name_of(acc.evidence),
                            acc.flushes() ? "; subnormal operands and sums become zero" : "");
     }
+    if (const auto* a = std::get_if<op::FusedAttention>(&op))
+        return fmt::format("{} and {}, tiles of {} x {}; S {}, P {}{}, l {}, O {}{}", a->how.s_product.accumulate.name,
+                           a->o_product.accumulate.name, a->how.row_tile, a->how.key_tile, a->how.scores.name,
+                           a->p.name, a->offset == 0 ? "" : fmt::format(" times 2^{}", a->offset), a->sums.name,
+                           a->o.name, a->shift == 0 ? "" : fmt::format(", maxima shifted by {}", a->shift));
+    if (const auto* a = std::get_if<op::FusedAttentionBackward>(&op))
+        return fmt::format("{}, tiles of {} x {}; P and dS {}", a->dq_product.accumulate.name, a->how.row_tile,
+                           a->how.key_tile, a->ds.name);
     if (const auto* r = std::get_if<op::Reduce>(&op)) return fmt::format("{}, in order", r->accumulate.name);
     if (const auto* r = std::get_if<op::AllReduce>(&op)) {
         const ReduceSum sum = row_of(r->order).sum;

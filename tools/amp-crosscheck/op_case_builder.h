@@ -47,6 +47,7 @@ using Cases = std::vector<OpCase>;
 void elementwise_cases(Cases& cases);
 void activation_cases(Cases& cases);
 void row_cases(Cases& cases);
+void attention_cases(Cases& cases);
 void image_cases(Cases& cases);
 void move_cases(Cases& cases);
 void sum_cases(Cases& cases);

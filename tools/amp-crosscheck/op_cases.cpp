@@ -96,6 +96,74 @@ void row_cases(Cases& cases) {
 
 namespace {
 
+/// Formats and sizes of tiles that the case's number chooses, each of them now and then.
+op::FusedAttention attention_of(std::size_t number, std::string_view f) {
+    const auto every = [&](std::size_t n, std::string_view one, std::string_view other) {
+        return format(number % n == 0 ? one : other);
+    };
+    op::FusedAttention op;
+    op.how.row_tile = number % 3 == 0 ? 64 : 4;
+    op.how.key_tile = number % 5 == 0 ? 64 : 3;
+    op.how.causal = number % 2 == 0;
+    op.how.scale = 0.3;
+    op.how.scores = every(4, "bf16", "fp32");
+    op.p = every(7, "e4m3", f);
+    op.sums = every(6, "fp16", "fp32");
+    op.o = every(5, "bf16", "fp32");
+    op.offset = number % 7 == 0 ? 8 : 0;
+    op.shift = number % 3 == 1 ? 2 : 0;
+    return op;
+}
+
+} // namespace
+
+void attention_cases(Cases& cases) {
+    std::size_t number = 0;
+    for (const std::string_view f : formats_of_tensors)
+        for (const char* sums : {"fp32", "bf16", "exact", "hopper-wgmma-bf16", "blackwell-fp8", "ampere-tf32"})
+            for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::edges}) {
+                ++number;
+                const Shape q{2, 4, 11, 5}, k{2, 2, 11, 5}, rows{2, 4, 11};
+                const bool as_tf32 = f == "fp32" && number % 2 == 0;
+                const auto product = [&](const FormatSpec& x) {
+                    const FormatSpec read = format("tf32"), other = format(f);
+                    const Accumulator acc = accumulator(sums);
+                    op::MatmulArithmetic how;
+                    if (as_tf32) how.operands = read;
+                    if (acc.takes(as_tf32 ? read : x) && acc.takes(as_tf32 ? read : other)) how.accumulate = acc;
+                    return how;
+                };
+                OpCaseBuilder b(fmt::format("fused_attention {} {}", sums, f));
+                op::FusedAttention op = attention_of(number, f);
+                op.how.s_product = product(format(f));
+                op.o_product = product(op.p);
+                op.q = b.tensor(q, f, fill);
+                op.k = b.tensor(k, f, fill);
+                op.v = b.tensor(k, f, fill);
+                op.out = b.tensor(q, f);
+                op.lse = b.tensor(rows, "fp32");
+                cases.push_back(b.build(op));
+                OpCaseBuilder g(fmt::format("fused_attention_backward {} {}", sums, f));
+                op::FusedAttentionBackward back;
+                back.how = op.how;
+                back.ds = number % 4 == 0 ? format("e5m2") : format(f);
+                back.dp_product = product(format(f));
+                back.dv_product = back.dk_product = back.dq_product = product(back.ds);
+                back.q = g.tensor(q, f, fill);
+                back.k = g.tensor(k, f, fill);
+                back.v = g.tensor(k, f, fill);
+                back.out = g.tensor(q, f, fill);
+                back.lse = g.tensor(rows, "fp32", fill);
+                back.grad_out = g.tensor(q, f, fill);
+                if (number % 3 != 1) back.grad_q = g.tensor(q, f);
+                if (number % 3 != 2) back.grad_k = g.tensor(k, f);
+                back.grad_v = g.tensor(k, f);
+                cases.push_back(g.build(back));
+            }
+}
+
+namespace {
+
 std::string text_of(const op::ConvAxis& a) {
     return fmt::format("{} stride {} padding {} dilation {}", a.kernel, a.stride, a.padding, a.dilation);
 }
@@ -290,8 +358,8 @@ double number_of(Fill fill, const FormatSpec& f, std::uint64_t random, std::int6
 
 std::vector<OpCase> op_cases() {
     Cases cases;
-    for (const auto add : {elementwise_cases, activation_cases, row_cases, image_cases, move_cases, sum_cases,
-                           loss_cases, gradient_cases, orthogonal_cases, update_cases, scaled_update_cases,
+    for (const auto add : {elementwise_cases, activation_cases, row_cases, attention_cases, image_cases, move_cases,
+                           sum_cases, loss_cases, gradient_cases, orthogonal_cases, update_cases, scaled_update_cases,
                            block_cast_cases, delayed_cast_cases, hadamard_cases, product_cases, scaled_product_cases})
         add(cases);
     return cases;

@@ -52,7 +52,7 @@ void note_unused(const CLI::App& app, TrainToolOptions& options) {
         std::initializer_list<const char*> options;
     };
     const Use uses[] = {
-        {decoder, "--model gpt or llama", {"--heads", "--norm", "--norm-eps", "--tied"}},
+        {decoder, "--model gpt or llama", {"--heads", "--norm", "--norm-eps", "--tied", "--attention"}},
         {first.model.name == "llama", "--model llama", {"--kv-heads", "--hidden", "--rope-theta"}},
         {decoder && options.text.empty() && options.npz.empty(),
          "--model gpt or llama without --text or --data",

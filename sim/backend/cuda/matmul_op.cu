@@ -1,6 +1,7 @@
 // The op Matmul: operands are read in the product's format, contiguous along k; then scales, bias and the single
 // rounding.
 #include <ampscope/formats/scaled_dot.h>
+#include <ampscope/sim/backend/cuda/sums.cuh>
 #include <ampscope/sim/backend/cuda/tensor_core.h>
 #include <ampscope/sim/backend/cuda/wide.cuh>
 #include <ampscope/sim/backend/kernels/matmul.h>
@@ -72,13 +73,6 @@ DeviceArray<float> read_scales(Cuda& cuda, const OperandScale& of, bool k_is_row
     return packed;
 }
 
-/// A chain of FP32 fused multiply-adds, as the device has them.
-AMPSCOPE_DEVICE float fp32_chain(std::span<const float> x, std::span<const float> y) {
-    float sum = 0;
-    for (std::size_t l = 0; l < x.size(); ++l) sum = std::fma(x[l], y[l], sum);
-    return sum;
-}
-
 /// Computes sums by the definitions in formats/dot.h and scaled_dot.h, one thread for each; chains in FP32 by
 /// instructions.
 void multiply(const CudaDevice& device, const Product& p, const Scales& s, float* out) {
@@ -87,7 +81,7 @@ void multiply(const CudaDevice& device, const Product& p, const Scales& s, float
         const ScaledNumbers a = s.of_a(p.row(at), at / p.n), b = s.of_b(p.column(at), at % p.n);
         float sum = scaled_dot_as_read(p.accumulate, p.a_read, p.b_read, a, b, static_cast<std::size_t>(s.block),
                                        s.format, [&](std::span<const float> x, std::span<const float> y) {
-                                           return is_chain ? fp32_chain(x, y)
+                                           return is_chain ? cuda::fp32_chain(x, y)
                                                            : dot_as_read(p.accumulate, p.a_read, p.b_read, x, y, 0);
                                        });
         if (!s.upper.empty()) sum = s.upper.applied(sum, at / p.n, at % p.n);

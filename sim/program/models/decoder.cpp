@@ -33,18 +33,25 @@ TensorId Decoder::cached(TensorId x) const {
     return g.through(g.precision().serving.kv_cache, x);
 }
 
-TensorId Decoder::mixed(TensorId q, TensorId k, TensorId v) const {
-    const std::int64_t heads = g[q].shape[1], size = g[q].shape[3], groups = g[k].shape[1], group = heads / groups;
+TensorId Decoder::plain_attention(TensorId q, TensorId k, TensorId v, double factor) const {
+    const std::int64_t heads = g[q].shape[1], groups = g[k].shape[1], group = heads / groups;
     const auto together = [&](TensorId x) { // the rows of a group's heads, one after the other
         return group == 1 ? x : op::view(g, x, {batch, groups, group * tokens, g[x].shape.back()});
     };
     const auto apart = [&](TensorId x) {
         return group == 1 ? x : op::view(g, x, {batch, heads, tokens, g[x].shape.back()});
     };
-    const double factor = 1 / std::sqrt(static_cast<double>(size));
     const TensorId products = op::matmul(g, together(op::scale(g, q, factor)), k, true);
     const TensorId scores = together(op::softmax(g, apart(products), true));
-    const TensorId sums = apart(op::matmul(g, scores, v));
+    return apart(op::matmul(g, scores, v));
+}
+
+TensorId Decoder::mixed(TensorId q, TensorId k, TensorId v) const {
+    const std::int64_t heads = g[q].shape[1], size = g[q].shape[3];
+    const double factor = 1 / std::sqrt(static_cast<double>(size));
+    const std::optional<op::AttentionOptions> fused = op::attention_options(options.attention);
+    const TensorId sums =
+        fused ? op::fused_attention(g, q, k, v, factor, true, *fused) : plain_attention(q, k, v, factor);
     const TensorId joined = op::view(g, op::transpose(g, sums, {0, 2, 1, 3}), {batch, tokens, heads * size});
     g.watch(joined, "context", false);
     return joined;

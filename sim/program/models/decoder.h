@@ -33,10 +33,10 @@ struct Decoder {
     [[nodiscard]] TensorId heads_of(TensorId x, std::int64_t heads) const;
     /// Keys or values in the format in which a server keeps them.
     [[nodiscard]] TensorId cached(TensorId x) const;
-    /// Causal attention: q is B x heads x T x D; k and v have as many heads, or a divisor of that number, and then
-    /// serve as many consecutive heads of q (grouped-query attention, J. Ainslie et al. 2023). The queries of a group
-    /// are the rows of one product, so that a gradient of k or v is one sum over all of them. The result is
-    /// B x T x (heads * D).
+    /// Causal attention, plain or fused, as options.attention has it: q is B x heads x T x D; k and v have as many
+    /// heads, or a divisor of that number, and then serve as many consecutive heads of q (grouped-query attention, J.
+    /// Ainslie et al. 2023). If plain, the queries of a group are the rows of one product, so that a gradient of k or v
+    /// is one sum over all of them. The result is B x T x (heads * D).
     [[nodiscard]] TensorId mixed(TensorId q, TensorId k, TensorId v) const;
     /// Adds `attention` and `mlp`, each of the normed stream, to the residual stream x.
     template <class Attention, class Mlp>
@@ -49,6 +49,8 @@ struct Decoder {
     }
 
   private:
+    /// As products, scaled q first, and softmax.
+    [[nodiscard]] TensorId plain_attention(TensorId q, TensorId k, TensorId v, double factor) const;
     template <class Layer>
     [[nodiscard]] TensorId add_layer(TensorId x, std::string_view norm_name, std::string_view name,
                                      const Layer& layer) const {

@@ -37,6 +37,7 @@ struct Matmul {
         return std::array{a, b, bias, a_scale.scale, b_scale.scale, a_scale.upper, b_scale.upper};
     }
     [[nodiscard]] auto outputs() const { return std::array{out}; }
+    [[nodiscard]] auto products() const { return std::array{arithmetic}; }
 };
 /// The operands of a layer x W^T + bias, cast as the precision asks for, except for the casts with scales.
 struct LayerOperands {

@@ -2,6 +2,7 @@
 //   static constexpr std::string_view name;   its row in the autocast table, or a name of its own if it has none
 //   static constexpr std::string_view accumulation;   optional: the format and order of its sums
 //   inputs(), outputs();                      arrays of TensorId; callers skip absent ones
+//   products();                               optional: how its matrix products compute
 //   void run(Cpu&, const Op&);                in the file of the same name in sim/backend/cpu
 //   void run(Cuda&, const Op&);               likewise in sim/backend/cuda; or one template in sim/backend/kernels
 //   void backward(Graph&, const Op&);         appends the ops of its gradient, if it has one

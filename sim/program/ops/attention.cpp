@@ -1,0 +1,142 @@
+#include <ampscope/sim/program/graph.h>
+
+#include <charconv>
+#include <fmt/format.h>
+#include <stdexcept>
+
+namespace amp::op {
+
+namespace {
+
+[[noreturn]] void option_error(std::string_view text, std::string_view expected) {
+    throw std::invalid_argument(fmt::format("attention {}: expected {}", text, expected));
+}
+
+FormatSpec floating_format(std::string_view key, std::string_view value) {
+    const FormatSpec f = format(value);
+    if (f.is_integer() || f.is_scale())
+        throw std::invalid_argument(fmt::format("attention: {}={}: expected a floating-point format", key, value));
+    return f;
+}
+
+/// The factor of "shifted" or "shifted:FACTOR".
+double shift_of(std::string_view value) {
+    constexpr std::string_view shifted = "shifted";
+    if (value == "plain") return 0;
+    double factor = 2;
+    bool good = value.starts_with(shifted);
+    if (good && value != shifted) {
+        const char *const begin = value.data() + shifted.size() + 1, *const end = value.data() + value.size();
+        good = value[shifted.size()] == ':' && std::from_chars(begin, end, factor).ptr == end && begin != end;
+    }
+    if (!good || !(factor > 1 && factor <= 100))
+        throw std::invalid_argument(fmt::format(
+            "attention: max={}: expected plain, shifted or shifted:FACTOR with a factor above 1, up to 100", value));
+    return factor;
+}
+
+void set(AttentionOptions& o, std::string_view key, std::string_view value) {
+    if (key == "max") o.shift = shift_of(value);
+    else if (key == "offset") o.offset = whole_number(value, 0, 120);
+    else if (key == "p") o.p = floating_format(key, value);
+    else if (key == "ds") o.ds = floating_format(key, value);
+    else if (key == "s") o.scores = floating_format(key, value);
+    else if (key == "l") o.sums = floating_format(key, value);
+    else if (key == "o") o.o = floating_format(key, value);
+    else throw_unknown("key of attention", key, "p, ds, s, l, o, offset, max");
+}
+
+/// "64x32".
+void set_tile(AttentionOptions& o, std::string_view text) {
+    const std::size_t by = std::min(text.find('x'), text.size());
+    try {
+        o.row_tile = whole_number(text.substr(0, by), 1, 1 << 20);
+        o.key_tile = whole_number(by < text.size() ? text.substr(by + 1) : "", 1, 1 << 20);
+    } catch (const std::invalid_argument&) {
+        option_error(text, "a tile of ROWSxKEYS, as in fused:64x64, or key=value");
+    }
+}
+
+/// The formats of a call: those that are chosen, or else that of the operands.
+FusedAttention arithmetic_of(Graph& g, const AttentionOptions& options, const FormatSpec& operands) {
+    FusedAttention op;
+    op.p = options.p.value_or(operands);
+    if (op.p.is_integer()) floating_format("p", op.p.name);
+    op.offset = options.offset.value_or(op.p == format("e4m3") ? 8 : 0);
+    if (op.offset > op.p.max_exponent())
+        throw std::invalid_argument(
+            fmt::format("attention: offset={}: 2^{} is beyond {}", op.offset, op.offset, op.p.name));
+    op.sums = options.sums;
+    op.o = options.o;
+    op.shift = options.shift;
+    op.how.row_tile = options.row_tile;
+    op.how.key_tile = options.key_tile;
+    op.how.scores = options.scores;
+    op.how.s_product = g.arithmetic().product(operands, operands, false);
+    op.o_product = g.arithmetic().product(op.p, operands, false);
+    return op;
+}
+
+} // namespace
+
+std::optional<AttentionOptions> attention_options(std::string_view text) {
+    constexpr std::string_view fused = "fused";
+    if (text == "plain") return {};
+    if (!text.starts_with(fused) || (text.size() > fused.size() && text[fused.size()] != ':'))
+        throw_unknown("attention", text, "plain, fused, fused:[ROWSxKEYS,]key=value,...");
+    AttentionOptions options;
+    if (text == fused) return options;
+    read_keys(
+        text.substr(fused.size() + 1),
+        [&](std::string_view tile, bool first) {
+            if (!first) option_error(tile, "key=value");
+            set_tile(options, tile);
+        },
+        [&](std::string_view key, std::string_view value) { set(options, key, value); });
+    return options;
+}
+
+TensorId fused_attention(Graph& g, TensorId q, TensorId k, TensorId v, double scale, bool causal,
+                         const AttentionOptions& options) {
+    const Shape x = g[q].shape, y = g[k].shape;
+    const bool fits = x.size() == 4 && y.size() == 4 && g[v].shape == y && x[0] == y[0] && x[3] == y[3] &&
+                      x[1] % y[1] == 0 && (!causal || x[2] == y[2]);
+    if (!fits)
+        shape_error(FusedAttention::name,
+                    causal ? "B x H x T x D and twice B x G x T x D" : "B x H x Q x D and twice B x G x K x D", g,
+                    {q, k, v});
+    const Graph::Plan plan = g.plan("scaled_dot_product_attention", {q, k, v});
+    FusedAttention op = arithmetic_of(g, options, g[plan.operands[0]].format);
+    op.how.causal = causal;
+    op.how.scale = scale;
+    op.q = plan.operands[0], op.k = plan.operands[1], op.v = plan.operands[2];
+    op.out = g.result(FusedAttention::name, x, plan.output);
+    op.lse = g.result("logsumexp", {x[0], x[1], x[2]}, fp32_format());
+    op.ds = options.ds.value_or(g[op.q].format);
+    g.append(op, plan.rule);
+    return op.out;
+}
+
+void backward(Graph& g, const FusedAttention& op) {
+    FusedAttentionBackward b{.q = op.q,
+                             .k = op.k,
+                             .v = op.v,
+                             .out = op.out,
+                             .lse = op.lse,
+                             .grad_out = g.gradient(op.out),
+                             .grad_q = g.new_gradient(op.q),
+                             .grad_k = g.new_gradient(op.k),
+                             .grad_v = g.new_gradient(op.v),
+                             .how = op.how,
+                             .ds = op.ds};
+    const auto product = [&](const FormatSpec& x, TensorId y) { return g.arithmetic().product(x, g[y].format, true); };
+    b.dp_product = product(g[b.grad_out].format, op.v);
+    b.dv_product = product(op.ds, b.grad_out);
+    b.dk_product = product(op.ds, op.q);
+    b.dq_product = product(op.ds, op.k);
+    g.append(b, "formats of forward");
+    for (const auto& [of, gradient] : {std::pair(op.q, b.grad_q), {op.k, b.grad_k}, {op.v, b.grad_v}})
+        if (gradient) g.contribute(of, gradient);
+}
+
+} // namespace amp::op
