@@ -25,6 +25,7 @@ answer: ampscope.Answer = ampscope.train(model="mlp", steps=1)
 rows: ampscope.Table = answer.rows()
 total: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = ampscope.add(1, 2, format=f)
 product: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = ampscope.matmul([[1.0]], x[None], "exact")
+attended: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = ampscope.attention([[1.0]], [[1.0]], [[1.0]], "fused:8x8")
 class Tensor:  # as torch's
     def detach(self) -> "Tensor":
         return self

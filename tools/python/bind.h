@@ -76,6 +76,7 @@ nb::dict recommendation_dict(const Recommendation& recommendation);
 void bind_formats(nb::module_& m);
 void bind_adam(nb::module_& m);
 void bind_analysis(nb::module_& m);
+void bind_attention(nb::module_& m);
 void bind_collective(nb::module_& m);
 void bind_comparison(nb::module_& m);
 void bind_diff(nb::module_& m);

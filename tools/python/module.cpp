@@ -25,6 +25,7 @@ NB_MODULE(_ampscope, m) {
     });
     bind_formats(m);
     bind_analysis(m);
+    bind_attention(m);
     bind_adam(m);
     bind_histogram(m); // runs have its counts
     bind_recorded_run(m);

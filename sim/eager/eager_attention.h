@@ -1,0 +1,29 @@
+// Fused attention on the memory of a caller that computes the rest of a network itself.
+#pragma once
+
+#include <ampscope/sim/base/tensor.h>
+#include <ampscope/sim/program/precision.h>
+
+#include <span>
+#include <string>
+
+namespace amp {
+
+/// What a call of fused attention has besides its tensors.
+struct EagerAttention {
+    std::string options = "fused"; ///< as op::attention_options() reads it; not "plain"
+    bool causal = false;
+    double scale = 1;                                                      ///< of scores: 1e-30 to 1e30
+    FormatSpec q = format("fp32"), k = format("fp32"), v = format("fp32"); ///< what the operands are values of
+    FormatSpec out = format("fp32");
+    std::vector<Accumulator> accumulators{}; ///< each product has the first that takes its operands; none: FP32 chains
+};
+
+/// Computes op::FusedAttention: q and out are B x H x Q x D, k and v are B x G x K x D, lse is B x H x Q, in C order.
+/// Throws std::invalid_argument for shapes, options, formats and scales that do not fit, and where no accumulator takes
+/// the operands of a product. The result does not depend on `threads`; 0: every core.
+void eager_attention(const EagerAttention& how, const Shape& queries, const Shape& keys, std::span<const float> q,
+                     std::span<const float> k, std::span<const float> v, std::span<float> out, std::span<float> lse,
+                     int threads);
+
+} // namespace amp
