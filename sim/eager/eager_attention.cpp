@@ -12,7 +12,7 @@ namespace amp {
 
 namespace {
 
-op::AttentionOptions options_of(const std::string& text) {
+op::AttentionOptions fused_options(const std::string& text) {
     if (const std::optional<op::AttentionOptions> options = op::attention_options(text)) return *options;
     throw std::invalid_argument("attention 'plain' has no tiles: it is two products and a softmax");
 }
@@ -42,7 +42,7 @@ void check_product(const EagerAttention& how, std::string_view product, const Fo
 void eager_attention(const EagerAttention& how, const Shape& queries, const Shape& keys, std::span<const float> q,
                      std::span<const float> k, std::span<const float> v, std::span<float> out, std::span<float> lse,
                      int threads) {
-    const op::AttentionOptions options = options_of(how.options);
+    const op::AttentionOptions options = fused_options(how.options);
     check_call(how, queries, keys);
     Precision p = precision("fp32");
     p.accumulators = how.accumulators;

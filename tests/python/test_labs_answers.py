@@ -121,6 +121,18 @@ def kahan(weight, compensation, update):
     return new, bf16(compensation + (weight - new))
 
 
+def tile(of_l=True, of_o=True):
+    def add_tile(m, l, o, scores, v):
+        most = max(m, scores.max())
+        factor, p = np.exp(m - most), np.exp(scores - most)
+        return most, l * (factor if of_l else 1) + p.sum(), o * (factor if of_o else 1) + p @ v
+    return add_tile
+
+
+def place(exact):
+    return 2.0 ** (np.floor(np.log2(abs(exact))) - 7)
+
+
 SATURATED = {(464.0, "nan"): 448, (465.0, "nan"): math.nan, (1e6, "nan"): math.nan, (465.0, "saturate"): 448}
 H = (lambda h: 0), (lambda h: 0)
 WRONG = [
@@ -187,6 +199,16 @@ WRONG = [
     ("8.3", [lambda gpu, x: 1.0], "that is no mismatch"),
     ("8.3", [lambda gpu, x: max(x[np.isfinite(x) & (gpu(x) != lab8.reference(x))], default=0.0)], "is smaller"),
     ("8.4", ["fp32"], "drop every candidate"), ("8.4", ["hoper"], "expected one of"),
+    ("10.1", [lambda m, l, o, s, v: (min(m, s.max()), l, o)], "the largest score so far"),
+    ("10.1", [tile(of_l=False)], "l is"), ("10.1", [tile(of_o=False)], "it needs the same factor"),
+    ("10.1", [lambda m, l, o, s, v: (m, l)], "return m, l and o"),
+    ("10.2", [dict.fromkeys(labs.lab10.TILES, True)], "fused:64x16 does not give"),
+    ("10.2", [dict.fromkeys(labs.lab10.TILES, False)], "fused:16x64 gives the bits"),
+    ("10.2", [dict.fromkeys(labs.lab10.TILES, "yes")], "True or False"),
+    ("10.3", [lambda o, exact: (exact - o) / place(exact)], "its sign"),
+    ("10.3", [lambda o, exact: (o - exact) / place(exact) / 2], "8 significant bits"),
+    ("10.4", [lambda s: 2 * s.max()], "alone has the maximum"), ("10.4", [np.max], "is multiplied by 2"),
+    ("10.4", [lambda s: s.max() * (2 if (s == s.max()).sum() > 1 else 1)], "0 takes its place"),
 ]
 
 

@@ -12,7 +12,7 @@ def _folder():
 
 def notebooks():
     """Paths of the notebooks with solutions, in the order of the labs."""
-    return sorted(_folder().glob("*.ipynb"))
+    return sorted(_folder().glob("*.ipynb"), key=lambda path: int(path.stem.partition("_")[0]))
 
 
 def data(name):
