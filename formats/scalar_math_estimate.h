@@ -11,18 +11,25 @@
 
 #include <ampscope/formats/scalar_math_silu.h>
 
+#include <type_traits>
+
 namespace amp::math::estimate {
 
 namespace detail {
 
 using math::detail::nan;
 
+/// a b + c. One rounding where loops are compiled; clang 14 has no such function for constants.
+[[gnu::always_inline]] constexpr double fma(double a, double b, double c) {
+    return std::is_constant_evaluated() ? a * b + c : __builtin_fma(a, b, c);
+}
+
 /// sum of c[i] x^i, as math::detail::polynomial, with one rounding a term.
 template <int n>
 [[gnu::always_inline]] constexpr double polynomial(double x, const double (&c)[n]) {
     double sum = c[n - 1];
 #pragma GCC unroll 16
-    for (int i = n - 2; i >= 0; --i) sum = __builtin_fma(sum, x, c[i]);
+    for (int i = n - 2; i >= 0; --i) sum = fma(sum, x, c[i]);
     return sum;
 }
 
@@ -33,8 +40,8 @@ template <int n>
     constexpr double c[] = {0x1.000000000003dp+0,  0x1.0000000000006p+0, 0x1.ffffffffe74f1p-2,  0x1.5555555550d88p-3,
                             0x1.55555588b8403p-5,  0x1.11111123bf154p-7, 0x1.6c162bb7d965cp-10, 0x1.a01994c849582p-13,
                             0x1.a17df0d914d6cp-16, 0x1.72e107c874de9p-19};
-    const double shifted = __builtin_fma(x, log2_e, shifter), k = shifted - shifter;
-    const double r = __builtin_fma(-k, ln2_low, __builtin_fma(-k, ln2_high, x));
+    const double shifted = fma(x, log2_e, shifter), k = shifted - shifter;
+    const double r = fma(-k, ln2_low, fma(-k, ln2_high, x));
     return polynomial(r, c) * std::bit_cast<double>((std::bit_cast<std::uint64_t>(shifted) + 1023) << 52);
 }
 

@@ -60,19 +60,20 @@ void compare(const char* what, const std::vector<double>& got, const std::vector
 TEST_CASE(
     "activations and their gradients round as their functions do, in parts of any size, by each instruction set") {
     const std::vector<float> in = operands(3000, 2, 1), grad = operands(3000, 1e-3F, 2);
-    constexpr std::int64_t begin = 13;
+    constexpr std::size_t begin = 13;
     for (std::size_t kind = 0; kind < op::activation_names.size(); ++kind)
         kernels::with_functions(static_cast<op::ActivationKind>(kind), [&]<class F>(F) {
             Tally tally;
-            for (const std::int64_t n : {1, 31, 32, 33, 1024, 2987})
+            for (const std::size_t n : {1U, 31U, 32U, 33U, 1024U, 2987U})
                 for (const InstructionSet set : {InstructionSet::baseline, best_instruction_set()}) {
                     std::vector<double> forward(n), backward(n), exact(n), exact_gradient(n);
-                    for (std::int64_t i = 0; i < n; ++i) {
+                    for (std::size_t i = 0; i < n; ++i) {
                         exact[i] = F::value(in[begin + i]);
                         exact_gradient[i] = grad[begin + i] * F::derivative(in[begin + i]);
                     }
-                    dispatch<kernels::Forward<F>>(set, begin, n, forward.data(), in.data());
-                    dispatch<kernels::Backward<F>>(set, begin, n, backward.data(), in.data(), grad.data());
+                    const auto first = static_cast<std::int64_t>(begin), count = static_cast<std::int64_t>(n);
+                    dispatch<kernels::Forward<F>>(set, first, count, forward.data(), in.data());
+                    dispatch<kernels::Backward<F>>(set, first, count, backward.data(), in.data(), grad.data());
                     compare("value", forward, exact, tally);
                     compare("gradient", backward, exact_gradient, tally);
                 }
