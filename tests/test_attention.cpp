@@ -107,6 +107,20 @@ TEST_CASE("rows of infinities and NaN") {
     CHECK(first_row("fused:1x1") == 7);
 }
 
+TEST_CASE("a shifted maximum makes P small: rows of large scores that share it are lost") {
+    const auto row = [](float score) {
+        Called a("fp32", {1, 1, 1, 1}, {1, 1, 2, 1}, 1, false, "fused:max=shifted");
+        (*a.cpu)[a.q][0] = score;
+        std::ranges::copy(std::vector<float>{1, 1}, (*a.cpu)[a.k].begin());
+        std::ranges::copy(std::vector<float>{-2, -3}, (*a.cpu)[a.v].begin());
+        const float out = a.run()[0];
+        return std::pair(out, (*a.cpu)[a.op().lse][0]);
+    };
+    CHECK(row(50).first == -2.5F);
+    CHECK(row(50).second == doctest::Approx(50 + std::log(2.0)));
+    for (const float score : {110.0F, -110.0F}) CHECK(row(score) == std::pair(0.0F, infinity));
+}
+
 TEST_CASE("what the text of attention says") {
     CHECK(!op::attention_options("plain"));
     CHECK(*op::attention_options("fused") == op::AttentionOptions{});
@@ -125,10 +139,11 @@ TEST_CASE("what the text of attention says") {
     CHECK(op::attention_options("fused:8x8,max=plain")->shift == 0);
     for (const char* wrong :
          {"", "fusion", "fused64x64", "fused:", "fused:64", "fused:0x4", "fused:4x4x4", "fused:p=fp17", "fused:p=int8",
-          "fused:p=e8m0", "fused:x=1", "fused:p=bf16,8x8", "fused:offset=-1", "fused:max=higher",
+          "fused:p=e8m0", "fused:s=binary8p3uf", "fused:x=1", "fused:p=bf16,8x8", "fused:offset=-1", "fused:max=higher",
           "fused:max=shifted:", "fused:max=shifted:1", "fused:max=shifted:2x", "fused:p=bf16,p=bf16"})
         CHECK_MESSAGE(!error_of(wrong).empty(), wrong);
     CHECK(error_of("flash").starts_with("unknown attention 'flash'"));
+    CHECK(error_of("fused:offset=-1") == "attention: offset=-1: expected a whole number from 0 to 120");
     const Shape shape{1, 1, 2, 2};
     CHECK_THROWS_WITH(Called("fp32", shape, shape, 1, true, "fused:p=e4m3,offset=9"),
                       "attention: offset=9: 2^9 is beyond e4m3");

@@ -70,11 +70,11 @@ namespace {
 /// The scores of an attention, in all tiles that are not left out.
 std::int64_t scores_of(const op::AttentionArithmetic& how, const Shape& q, const Shape& k) {
     std::int64_t scores = 0;
-    for (std::int64_t row = 0; row < q[2]; row += how.row_tile)
-        for (std::int64_t key = 0; key < k[2]; key += how.key_tile) {
-            const std::int64_t rows = std::min(how.row_tile, q[2] - row), keys = std::min(how.key_tile, k[2] - key);
-            scores += how.hides(row + rows - 1, key) ? 0 : rows * keys;
-        }
+    for (std::int64_t row = 0; row < q[2]; row += how.row_tile) {
+        const std::int64_t end = std::min(row + how.row_tile, q[2]);
+        const std::int64_t seen = (end + how.key_tile - 1) / how.key_tile * how.key_tile; // by the tile's last row
+        scores += (end - row) * (how.causal ? std::min(seen, k[2]) : k[2]);
+    }
     return q[0] * q[1] * scores;
 }
 

@@ -18,22 +18,34 @@ std::string described(const Program& p, TensorId id) {
                            : fmt::format("{} {} {}", t.name, t.kept_as().name, fmt::join(t.shape, "x"));
 }
 
+std::string described(const Accumulator& acc) {
+    if (acc.method == Accumulation::chain) return acc.name;
+    return fmt::format("{} ({}){}", acc.name, name_of(acc.evidence),
+                       acc.flushes() ? "; subnormal operands and sums become zero" : "");
+}
+
+/// The accumulators of an op's products, each of them once.
+std::string accumulators_of(const Op& op) {
+    std::vector<std::string> all;
+    for (const op::MatmulArithmetic& product : products_of(op))
+        if (const std::string text = described(product.accumulate); std::ranges::find(all, text) == all.end())
+            all.push_back(text);
+    return fmt::format("{}", fmt::join(all, " and "));
+}
+
 std::string accumulator_of(const Op& op) {
-    if (const auto* m = std::get_if<op::Matmul>(&op)) {
-        const Accumulator& acc = m->arithmetic.accumulate;
-        if (acc.method == Accumulation::chain)
-            return fmt::format("{}, fused multiply-adds in the order of k", acc.name);
-        return fmt::format("{} ({}){}", acc.name, name_of(acc.evidence),
-                           acc.flushes() ? "; subnormal operands and sums become zero" : "");
-    }
+    if (const auto* m = std::get_if<op::Matmul>(&op))
+        return described(m->arithmetic.accumulate) + (m->arithmetic.accumulate.method == Accumulation::chain
+                                                          ? ", fused multiply-adds in the order of k"
+                                                          : "");
     if (const auto* a = std::get_if<op::FusedAttention>(&op))
-        return fmt::format("{} and {}, tiles of {} x {}; S {}, P {}{}, l {}, O {}{}", a->how.s_product.accumulate.name,
-                           a->o_product.accumulate.name, a->how.row_tile, a->how.key_tile, a->how.scores.name,
-                           a->p.name, a->offset == 0 ? "" : fmt::format(" times 2^{}", a->offset), a->sums.name,
-                           a->o.name, a->shift == 0 ? "" : fmt::format(", maxima shifted by {}", a->shift));
+        return fmt::format("{}; tiles of {} x {}, S {}, P {}{}, l {}, O {}{}", accumulators_of(op), a->how.row_tile,
+                           a->how.key_tile, a->how.scores.name, a->p.name,
+                           a->offset == 0 ? "" : fmt::format(" times 2^{}", a->offset), a->sums.name, a->o.name,
+                           a->shift == 0 ? "" : fmt::format(", maxima shifted by {}", a->shift));
     if (const auto* a = std::get_if<op::FusedAttentionBackward>(&op))
-        return fmt::format("{}, tiles of {} x {}; P and dS {}", a->dq_product.accumulate.name, a->how.row_tile,
-                           a->how.key_tile, a->ds.name);
+        return fmt::format("{}; tiles of {} x {}, P and dS {}", accumulators_of(op), a->how.row_tile, a->how.key_tile,
+                           a->ds.name);
     if (const auto* r = std::get_if<op::Reduce>(&op)) return fmt::format("{}, in order", r->accumulate.name);
     if (const auto* r = std::get_if<op::AllReduce>(&op)) {
         const ReduceSum sum = row_of(r->order).sum;

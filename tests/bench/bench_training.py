@@ -3,8 +3,9 @@
     python tests/bench/bench_training.py [--build FOLDER] [--rounds N] [--threads N] [--width N ...] [PRECISION...]
 
 Prints PyTorch's time over ours: above 1, amp-train is faster, emulation included. Both are whole steps, from the data
-to the optimizer (AdamW). First, the networks must have as many weights. PyTorch's is the fastest of each round; ours is
-the difference between a long run and a short one, so that neither start nor end of a program counts.
+to the optimizer (AdamW). First, the networks must have as many weights, but for biases of keys. PyTorch's is the
+fastest of each round; ours is the difference between a long run and a short one, so that neither start nor end of a
+program counts.
 """
 import argparse
 import pathlib

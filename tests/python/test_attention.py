@@ -180,6 +180,16 @@ def test_accumulators_multiply_both_products():
         ampscope.attention(ones, ones, ones, "fused:p=bf16", accumulator="hopper-wgmma-fp8", **mixed)
 
 
+def test_the_accumulator_of_a_product_takes_both_of_its_formats():
+    """Of a list each product has the first that takes its operands, not the first that takes q."""
+    q, k, v = (np.random.default_rng(i).integers(-8, 9, (1, 1, 40, 32)) / 8 for i in range(3))
+    formats = {"q_format": "bf16", "k_format": "fp16", "v_format": "fp16"}
+    listed, exact = (ampscope.attention(q, k, v, accumulator=name, **formats)
+                     for name in ("hopper-wgmma-bf16+exact", "exact"))
+    assert np.array_equal(listed, exact)
+    assert not np.array_equal(ampscope.attention(q, k, v, accumulator="hopper-wgmma-bf16", q_format="bf16"), exact)
+
+
 def mean_error(options, most, signs=(-1,)):
     """Mean error of O before it is divided, in last places of BF16, where `most` of 16 keys share the maximum, and
     values are negative BF16 numbers in (-4, -2], or such of both signs."""

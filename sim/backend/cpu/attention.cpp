@@ -11,11 +11,9 @@ using namespace kernels;
 
 namespace {
 
-constexpr FormatSpec fp32_numbers = format("fp32");
-
 /// Rounds n numbers in place.
 void round_numbers(const FormatSpec& f, float* x, std::int64_t n) {
-    if (f == fp32_numbers) return;
+    if (f == fp32_format()) return;
     const std::span numbers(x, static_cast<std::size_t>(n));
     quantize(f, numbers, numbers);
 }
@@ -28,7 +26,7 @@ struct ReadNumbers {
 
     ReadNumbers(const Cpu& cpu, TensorId id, const MatmulArithmetic& how)
         : data(cpu.in(id)), format(cpu.info(id).format) {
-        if (how.operands == fp32_numbers || how.operands == format) return;
+        if (how.operands == fp32_format() || how.operands == format) return;
         const std::span<const float> values = cpu[id];
         rounded.resize(values.size());
         quantize(how.operands, values, rounded, {.policy = {.rounding = how.operand_rounding}}, cpu.threads());
@@ -40,7 +38,7 @@ struct ReadNumbers {
 /// Rounds P or dS to its format, and then to the one in which the product reads it, which is returned.
 FormatSpec read_tile(const FormatSpec& f, const MatmulArithmetic& how, float* x, std::int64_t n) {
     round_numbers(f, x, n);
-    if (how.operands == fp32_numbers || how.operands == f) return f;
+    if (how.operands == fp32_format() || how.operands == f) return f;
     const std::span numbers(x, static_cast<std::size_t>(n));
     quantize(how.operands, numbers, numbers, {.policy = {.rounding = how.operand_rounding}});
     return how.operands;
@@ -207,8 +205,8 @@ class BackwardHeads {
 
     void store(TensorId to, std::int64_t first, const std::vector<float>& total, double factor) {
         if (!to) return;
-        std::vector<double> wide;
-        for (const float x : total) wide.push_back(x * factor);
+        std::vector<double> wide(total.begin(), total.end());
+        for (double& x : wide) x *= factor;
         cpu::store(cpu_, to, first, wide.data(), std::ssize(wide));
     }
 

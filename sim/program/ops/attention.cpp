@@ -14,8 +14,9 @@ namespace {
 
 FormatSpec floating_format(std::string_view key, std::string_view value) {
     const FormatSpec f = format(value);
-    if (f.is_integer() || f.is_scale())
-        throw std::invalid_argument(fmt::format("attention: {}={}: expected a floating-point format", key, value));
+    if (f.is_integer() || f.is_scale() || !f.is_signed)
+        throw std::invalid_argument(
+            fmt::format("attention: {}={}: expected a floating-point format with signs", key, value));
     return f;
 }
 
@@ -35,9 +36,17 @@ double shift_of(std::string_view value) {
     return factor;
 }
 
+int offset_of(std::string_view value) {
+    try {
+        return whole_number(value, 0, 120);
+    } catch (const std::invalid_argument& error) {
+        throw std::invalid_argument(fmt::format("attention: offset={}: {}", value, error.what()));
+    }
+}
+
 void set(AttentionOptions& o, std::string_view key, std::string_view value) {
     if (key == "max") o.shift = shift_of(value);
-    else if (key == "offset") o.offset = whole_number(value, 0, 120);
+    else if (key == "offset") o.offset = offset_of(value);
     else if (key == "p") o.p = floating_format(key, value);
     else if (key == "ds") o.ds = floating_format(key, value);
     else if (key == "s") o.scores = floating_format(key, value);
@@ -57,10 +66,11 @@ void set_tile(AttentionOptions& o, std::string_view text) {
     }
 }
 
-/// The formats of a call: those that are chosen, or else that of the operands.
-FusedAttention arithmetic_of(Graph& g, const AttentionOptions& options, const FormatSpec& operands) {
-    FusedAttention op;
-    op.p = options.p.value_or(operands);
+/// A call of q, k and v, in the formats that are chosen, or else that of q.
+FusedAttention call_of(Graph& g, const AttentionOptions& options, TensorId q, TensorId k, TensorId v) {
+    FusedAttention op{.q = q, .k = k, .v = v};
+    op.p = options.p.value_or(g[q].format);
+    op.ds = options.ds.value_or(g[q].format);
     if (op.p.is_integer()) floating_format("p", op.p.name);
     op.offset = options.offset.value_or(op.p == format("e4m3") ? 8 : 0);
     if (op.offset > op.p.max_exponent())
@@ -72,8 +82,8 @@ FusedAttention arithmetic_of(Graph& g, const AttentionOptions& options, const Fo
     op.how.row_tile = options.row_tile;
     op.how.key_tile = options.key_tile;
     op.how.scores = options.scores;
-    op.how.s_product = g.arithmetic().product(operands, operands, false);
-    op.o_product = g.arithmetic().product(op.p, operands, false);
+    op.how.s_product = g.arithmetic().product(g[q].format, g[k].format, false);
+    op.o_product = g.arithmetic().product(op.p, g[v].format, false);
     return op;
 }
 
@@ -106,13 +116,11 @@ TensorId fused_attention(Graph& g, TensorId q, TensorId k, TensorId v, double sc
                     causal ? "B x H x T x D and twice B x G x T x D" : "B x H x Q x D and twice B x G x K x D", g,
                     {q, k, v});
     const Graph::Plan plan = g.plan("scaled_dot_product_attention", {q, k, v});
-    FusedAttention op = arithmetic_of(g, options, g[plan.operands[0]].format);
+    FusedAttention op = call_of(g, options, plan.operands[0], plan.operands[1], plan.operands[2]);
     op.how.causal = causal;
     op.how.scale = scale;
-    op.q = plan.operands[0], op.k = plan.operands[1], op.v = plan.operands[2];
     op.out = g.result(FusedAttention::name, x, plan.output);
     op.lse = g.result("logsumexp", {x[0], x[1], x[2]}, fp32_format());
-    op.ds = options.ds.value_or(g[op.q].format);
     g.append(op, plan.rule);
     return op.out;
 }

@@ -12,8 +12,8 @@ namespace amp::op {
 /// What can be chosen about fused attention.
 struct AttentionOptions {
     std::int64_t row_tile = 64, key_tile = 64; ///< queries and keys of a tile
-    std::optional<FormatSpec> p{};             ///< of P in forward; none: that of the operands
-    std::optional<FormatSpec> ds{};            ///< of P and dS in backward; none: that of the operands
+    std::optional<FormatSpec> p{};             ///< of P in forward; none: that of q
+    std::optional<FormatSpec> ds{};            ///< of P and dS in backward; none: that of q
     FormatSpec scores = format("fp32"), sums = format("fp32"), o = format("fp32"); ///< of S, l and O
     std::optional<int> offset{}; ///< P is multiplied by 2^offset; none: 8 in E4M3, else 0
     double shift = 0;            ///< factor of maxima that a row has more than once; 0: maxima stay
@@ -49,7 +49,8 @@ struct AttentionArithmetic {
 /// nearest-even, unless it is said otherwise. A row begins with m = -infinity, l = 0, O = 0. Each tile
 ///  1. computes S = q k^T by s_product, rounded to `scores`, and the largest visible S of the row, NaNs apart.
 ///     With a shift, a maximum that several scores reach, or miss by up to 0.001 / scale, is multiplied by it if it is
-///     positive, and 0 takes its place if it is negative, so that no P is near 1 (arXiv:2510.04212 and its code);
+///     positive, and 0 takes its place if it is negative, so that no P is near 1 (arXiv:2510.04212 and its code). P is
+///     then e^-|scale max| at most, for a factor of 2: where that is zero in FP32 or in P's format, so is the row;
 ///  2. m' = max(m, that maximum), c = exponent(), f = 2^((m - m') c), where 0 takes the place of an m' of -infinity;
 ///  3. P = 2^(fma(S, c, offset - m' c)), and 0 for keys that are masked; each power is a double that is rounded once;
 ///  4. l = l f + the sum of P, which begins at +0 and adds in the order of keys: the sum, the product and their sum are
@@ -59,7 +60,7 @@ struct AttentionArithmetic {
 ///     algorithm 1 is written.
 /// In the end out = O / l, or O where l = 0, in double, rounded once: a row whose scores all are -infinity has zeros,
 /// if v is finite. lse = m scale + ln(l) - offset ln(2), in double, rounded once; +infinity where l = 0. A score that
-/// is NaN or +infinity makes its row NaN.
+/// is NaN or +infinity makes its row NaN, if `scores` has NaN.
 struct FusedAttention {
     static constexpr std::string_view name = "fused_attention";
     TensorId q, k, v, out;
