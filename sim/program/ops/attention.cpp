@@ -68,7 +68,8 @@ void set_tile(AttentionOptions& o, std::string_view text) {
 
 /// A call of q, k and v, in the formats that are chosen, or else that of q.
 FusedAttention call_of(Graph& g, const AttentionOptions& options, TensorId q, TensorId k, TensorId v) {
-    FusedAttention op{.q = q, .k = k, .v = v};
+    FusedAttention op;
+    op.q = q, op.k = k, op.v = v;
     op.p = options.p.value_or(g[q].format);
     op.ds = options.ds.value_or(g[q].format);
     if (op.p.is_integer()) floating_format("p", op.p.name);
