@@ -17,7 +17,7 @@ struct AttentionCase {
     Index rows = 4, keys = 3;
     bool causal = true;
     const char* result = "bf16";
-    const char* read = "fp32"; ///< in which products read their operands
+    const char* read = "fp32"; ///< products read their operands in it
 };
 
 /// Operands, P and what backward multiplies in 16 bits, as kernels have it.

@@ -13,7 +13,7 @@ namespace amp {
 struct EagerAttention {
     std::string options = "fused"; ///< as op::attention_options() reads it; not "plain"
     bool causal = false;
-    double scale = 1;                                                      ///< of scores: 1e-30 to 1e30
+    double scale = 1; ///< scores are multiplied by it: 1e-30 to 1e30
     FormatSpec q = format("fp32"), k = format("fp32"), v = format("fp32"); ///< what the operands are values of
     FormatSpec out = format("fp32");
     std::vector<Accumulator> accumulators{}; ///< each product has the first that takes its operands; none: FP32 chains

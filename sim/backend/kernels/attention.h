@@ -47,7 +47,7 @@ struct AttentionConstants {
 /// What is known of a row after some tiles.
 struct AttentionRow {
     float max = no_score, sum = 0;
-    float tile_sum = 0, factor = 1; ///< of the last tile: the sum of P, and what the sum so far is multiplied by
+    float tile_sum = 0, factor = 1; ///< the last tile's sum of P; what the sum so far is multiplied by
 };
 
 /// Steps 1 to 3 for one row of a tile: scores of n keys, of which the first `seen` are visible, become P.

@@ -12,9 +12,9 @@ namespace amp::op {
 /// What can be chosen about fused attention.
 struct AttentionOptions {
     std::int64_t row_tile = 64, key_tile = 64; ///< queries and keys of a tile
-    std::optional<FormatSpec> p{};             ///< of P in forward; none: that of q
-    std::optional<FormatSpec> ds{};            ///< of P and dS in backward; none: that of q
-    FormatSpec scores = format("fp32"), sums = format("fp32"), o = format("fp32"); ///< of S, l and O
+    std::optional<FormatSpec> p{};             ///< P has it in forward; none: that of q
+    std::optional<FormatSpec> ds{};            ///< P and dS have it in backward; none: that of q
+    FormatSpec scores = format("fp32"), sums = format("fp32"), o = format("fp32"); ///< S, l and O have these
     std::optional<int> offset{}; ///< P is multiplied by 2^offset; none: 8 in E4M3, else 0
     double shift = 0;            ///< factor of maxima that a row has more than once; 0: maxima stay
 
@@ -29,7 +29,7 @@ std::optional<AttentionOptions> attention_options(std::string_view text);
 struct AttentionArithmetic {
     std::int64_t row_tile = 64, key_tile = 64;
     bool causal = false; ///< query i sees keys 0 ... i
-    double scale = 1;    ///< of scores
+    double scale = 1;    ///< scores are multiplied by it
     FormatSpec scores = format("fp32");
     MatmulArithmetic s_product{};
 
@@ -68,7 +68,7 @@ struct FusedAttention {
     AttentionArithmetic how{};
     FormatSpec p = format("fp32"), sums = format("fp32"), o = format("fp32");
     FormatSpec ds = format("fp32"); ///< for its gradient
-    int offset = 0;                 ///< of the exponents of P
+    int offset = 0;                 ///< P is multiplied by 2^offset
     double shift = 0;
     MatmulArithmetic o_product{};
 
