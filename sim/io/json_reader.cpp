@@ -256,6 +256,19 @@ Json parse_json_head(std::string_view text, std::span<const std::string_view> ke
     return std::move(builder.root);
 }
 
+bool begins_with(const std::filesystem::path& file, std::string_view key, std::string_view value) {
+    std::error_code none;
+    if (!std::filesystem::is_regular_file(file, none)) return false;
+    try {
+        std::string text(4096, '\0');
+        TextFile source(file);
+        text.resize(static_cast<std::size_t>(source.sgetn(text.data(), static_cast<std::streamsize>(text.size()))));
+        return parse_json_head(text, std::span(&key, 1), file).value(key, Json()) == value;
+    } catch (const std::exception&) {
+        return false;
+    }
+}
+
 Json read_json_object(const std::filesystem::path& file) {
     const std::string text = TextFile(file).rest(longest_json);
     Json json = parse_json(text, file, "is no JSON object: ");

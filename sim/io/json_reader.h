@@ -36,6 +36,9 @@ nlohmann::ordered_json parse_json(std::string_view text, const std::filesystem::
 nlohmann::ordered_json parse_json_head(std::string_view text, std::span<const std::string_view> keys,
                                        const std::filesystem::path& file);
 
+/// Whether a file begins as a JSON object with that member near its start; false for what cannot be read.
+bool begins_with(const std::filesystem::path& file, std::string_view key, std::string_view value);
+
 /// Reads a file that is one JSON object, as the files of a run folder are. Throws FileError.
 nlohmann::ordered_json read_json_object(const std::filesystem::path& file);
 

@@ -2,9 +2,8 @@
 // formats. Reports the effect on its loss, and the bytes.
 #pragma once
 
-#include <ampscope/sim/train/trainer.h>
+#include <ampscope/sim/train/trained.h>
 
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,19 +25,17 @@ struct ServedResult {
     double kv_bytes_per_token = 0; ///< bytes of all layers; 0 for networks without attention
 };
 
-/// The options of a run, from its run.json, or of a network in Hugging Face's form (published.h), which computes in
-/// FP32. Throws FileError.
-TrainOptions trained_options(const std::filesystem::path& run);
+/// A precision with the formats of serving instead of its recipes.
+Precision served_precision(const Precision& trained, const Serving& serving);
 
-/// Writes the network of a run's last checkpoint to a folder, in Hugging Face's form. Throws FileError.
-void export_trained(const std::filesystem::path& run, const TrainOptions& options, const Dataset& data,
-                    const std::filesystem::path& folder);
+/// A precision with the formats of serving beside its recipes, which count unless weights or activations have formats.
+Precision with_serving(const Precision& precision, const Serving& serving);
 
-/// Evaluates such a network, or that of a run's last checkpoint, on the validation data: as trained (without scaled
-/// layers), then
-/// with each entry of `serving` by itself, then with all. Throws FileError if there is no checkpoint or the data are
-/// not the run's.
-std::vector<ServedResult> evaluate_served(const std::filesystem::path& run, const TrainOptions& options,
-                                          const Dataset& data, const Serving& serving, int threads);
+/// Throws FileError for formats of what the network does not have.
+void check_serving(const std::filesystem::path& trained, const TrainOptions& options, const Serving& serving);
+
+/// Evaluates the network on the validation data: as trained (without scaled layers), then with each entry of `serving`
+/// by itself, then with all. Throws FileError.
+std::vector<ServedResult> evaluate_served(const TrainedNetwork& trained, const Serving& serving, int threads);
 
 } // namespace amp

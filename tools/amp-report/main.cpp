@@ -1,7 +1,7 @@
 // amp-report: one page on what each precision did to training. Build: tools/demo; then amp-report --help.
 #include <ampscope/tools/amp-report/answer.h>
 #include <ampscope/tools/amp-report/collectives.h>
-#include <ampscope/tools/amp-report/step_comparison.h>
+#include <ampscope/tools/amp-report/saved.h>
 #include <ampscope/tools/chart/terminal.h>
 
 #include <nlohmann/json.hpp>
@@ -21,9 +21,8 @@ void write(const Document& document, const ReportOptions& options, const std::fu
 }
 
 int run(const ReportOptions& options, const Complain& complain) {
-    if (const auto file = step_comparison_among(options)) {
-        const StepComparison comparison = read_step_comparison(*file);
-        write(document_of(comparison, options.worst), options, [&] { return json_text(json_of(comparison)); });
+    if (const auto saved = saved_report_among(options)) {
+        write(saved->document, options, saved->json);
         return 0;
     }
     if (options.collectives) {

@@ -163,19 +163,4 @@ Document document_of(const StepComparison& c, std::size_t worst) {
     return document;
 }
 
-std::optional<std::filesystem::path> step_comparison_among(const ReportOptions& options) {
-    const auto found = std::ranges::find_if(options.paths, is_step_comparison);
-    if (found == options.paths.end()) {
-        for (const std::filesystem::path& path : options.paths)
-            if (path.extension() == ".json" && !path.string().ends_with(".safetensors.index.json") &&
-                std::filesystem::is_regular_file(path))
-                throw FileError(path, "is not what ampscope.torch.compare() saved (its \"tool\" is "
-                                      "\"ampscope.torch.compare\"), the only report in JSON that is read");
-        return std::nullopt;
-    }
-    if (options.paths.size() > 1)
-        throw UsageError(found->string() + " compares the modules of one step: it is reported by itself");
-    return *found;
-}
-
 } // namespace amp::report_tool

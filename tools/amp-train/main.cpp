@@ -1,8 +1,11 @@
 // amp-train: trains small networks in emulated precision, several side by side, and tells where each left FP32.
 #include <ampscope/sim/base/ranks.h>
 #include <ampscope/sim/base/text.h>
+#include <ampscope/sim/findings/served_mismatch.h>
+#include <ampscope/tools/amp-train/precisions.h>
 #include <ampscope/tools/amp-train/report.h>
 #include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/document/mismatch.h>
 #include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
@@ -83,13 +86,33 @@ int explain(const TrainToolOptions& options, const Dataset& data) {
     return 0;
 }
 
+int compare_with_serving(const TrainToolOptions& options, const TrainedNetwork& trained) {
+    const Precision training = options.trained_as.value_or(trained.options.precision);
+    MismatchReport report{trained.path.string(), training.name, trained.options.batch, {}};
+    const auto batches = static_cast<std::uint64_t>(validation_batches(trained.data, trained.options.batch));
+    const Progress progress = begin(until_stopped(progress_bars()), batches * options.against.size());
+    for (const std::string& text : options.against) {
+        const Precision precision = precision_against(text, training);
+        const ServingSetting setting{text + options.serving_words, with_serving(precision, options.serving),
+                                     options.against_batch};
+        report.servings.push_back(measure_mismatch(trained, training, setting, options.experiment.threads, progress));
+    }
+    if (!options.json.empty()) write_report(options.json, json_text(json_of(report)));
+    if (options.json != "-") print_document(document_of(report, options.worst));
+    return 0;
+}
+
 int evaluate(const TrainToolOptions& options) {
-    const TrainOptions trained = trained_options(options.evaluate);
-    const Dataset data = dataset_of(options, trained);
-    if (!options.exported.empty()) export_trained(options.evaluate, trained, data, options.exported);
-    if (!options.serving.weights && !options.serving.activations && !options.serving.kv_cache) return 0;
-    const std::vector<ServedResult> results =
-        evaluate_served(options.evaluate, trained, data, options.serving, options.experiment.threads);
+    const TrainOptions own = trained_options(options.evaluate);
+    const Dataset data = dataset_of(options, own);
+    if (!options.exported.empty()) export_trained(options.evaluate, own, data, options.exported);
+    const Serving& serving = options.serving;
+    const bool narrow = serving.weights || serving.activations || serving.kv_cache;
+    if (!narrow && options.against.empty()) return 0;
+    check_serving(options.evaluate, own, serving);
+    const TrainedNetwork trained = read_trained(options.evaluate, own, data);
+    if (!options.against.empty()) return compare_with_serving(options, trained);
+    const std::vector<ServedResult> results = evaluate_served(trained, serving, options.experiment.threads);
     if (!options.json.empty()) write_report(options.json, served_json(options.evaluate, results));
     if (options.json != "-") print_document(document_of(options.evaluate, results));
     return 0;

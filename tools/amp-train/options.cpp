@@ -3,6 +3,7 @@
 #include <ampscope/sim/train/data/tokens.h>
 #include <ampscope/tools/amp-train/network.h>
 #include <ampscope/tools/amp-train/precisions.h>
+#include <ampscope/tools/amp-train/serving_options.h>
 #include <ampscope/tools/amp-train/unused.h>
 #include <ampscope/tools/command_line.h>
 #include <ampscope/tools/output.h>
@@ -27,6 +28,7 @@ constexpr const char* examples = R"(Examples:
   amp-train --model mlp --data mine.npz             arrays x and y
   amp-train --explain --precision amp-fp16          every op of a step, its formats and why
   amp-train --evaluate runs/amp-bf16 --kv-cache e4m3 --weights-as e4m3 --activations-as e4m3:tensor
+  amp-train --evaluate runs/amp-bf16 --against amp-fp16,fp8-current --json against.json
 
 Precisions: a preset, then any key=format that differs, all separated by commas; see --list.)";
 
@@ -40,7 +42,7 @@ struct Words {
     std::optional<std::int64_t> growth_interval, hysteresis;
     bool nesterov = false, contract = false, no_weight_cache = false, backward_under_autocast = false, list = false;
     bool unscale_late = false;
-    std::string weights_as, activations_as, kv_cache; // of --evaluate
+    ServingWords serving{};
     NetworkWords network{};
     TrainOptions common{};
 };
@@ -96,19 +98,8 @@ OptimizerOptions optimizer_of(const Words& w) {
     return o;
 }
 
-void interpret_evaluation(const Words& w, TrainToolOptions& options) {
-    const auto served = [](Served what, const std::string& text) {
-        return text.empty() ? std::nullopt : std::optional(served_scaling(what, text));
-    };
-    options.serving = {served(Served::weights, w.weights_as), served(Served::activations, w.activations_as),
-                       served(Served::kv_cache, w.kv_cache)};
-    const bool any = options.serving.weights || options.serving.activations || options.serving.kv_cache;
-    if ((any || !options.exported.empty()) == options.evaluate.empty())
-        throw std::invalid_argument("--evaluate goes with --weights-as, --activations-as, --kv-cache or --export");
-}
-
 void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
-    interpret_evaluation(w, options);
+    interpret_serving(app, w.serving, w.precision, options);
     refuse_unused(app, options);
     if (!options.evaluate.empty()) return;
     if (!options.text.empty() && !model(w.network.model.name).reads_tokens)
@@ -273,28 +264,6 @@ void add_precision_options(CLI::App& app, Words& w) {
         ->group(parallel);
 }
 
-void add_serving_options(CLI::App& app, Words& w, TrainToolOptions& options) {
-    constexpr const char* group = "A trained network as it is served";
-    app.add_option("--evaluate", options.evaluate,
-                   "Folder of a run with checkpoints, or of a llama or gpt2 in Hugging Face's form: print the loss and "
-                   "bytes of "
-                   "the network as served; train nothing")
-        ->group(group);
-    app.add_option("--export", options.exported,
-                   "Write the decoder of the run that --evaluate names to this folder, in "
-                   "Hugging Face's form")
-        ->group(group);
-    app.add_option("--weights-as", w.weights_as,
-                   "Format of weights, and what shares a scale: e4m3:channel (default), :tensor or a block, int4:1x64; "
-                   "or a block format with FP32 scales: int8-row, int4-affine-1x128, int4-affine-1x128:1x32 ...")
-        ->group(group);
-    app.add_option("--activations-as", w.activations_as, "The same for activations: e4m3:token (default) or :tensor")
-        ->group(group);
-    app.add_option("--kv-cache", w.kv_cache,
-                   "The same for keys and values: e4m3:tensor (default), :token, or :one for no scale")
-        ->group(group);
-}
-
 void add_output_options(CommandLine& app, Words& w, TrainToolOptions& options) {
     constexpr const char* group = "Output";
     ExperimentOptions& e = options.experiment;
@@ -365,9 +334,9 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
     add_data_options(app, options);
     add_precision_options(app, words);
     add_training_options(app, words, options);
-    add_serving_options(app, words, options);
+    add_serving_options(app, words.serving, options);
     add_output_options(app, words, options);
-    for (const char* list : {"--precision", "--layer", "--autocast-off", "--scaling-off"})
+    for (const char* list : {"--precision", "--against", "--layer", "--autocast-off", "--scaling-off"})
         app.get_option(list)->allow_extra_args(false);
     for (const char* input : {"--text", "--data", "--evaluate", "--config"}) app.reads(app.get_option(input));
     for (const char* folder : {"--record", "--export"}) app.writes_into(app.get_option(folder));

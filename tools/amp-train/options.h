@@ -16,10 +16,15 @@ struct TrainToolOptions {
     bool explain = false, memory = false;
     std::filesystem::path evaluate{}; ///< a run to evaluate in formats of serving; empty: train
     Serving serving{};
-    std::filesystem::path exported{}; ///< the folder of --export
-    std::string json;               ///< output path of the report, or "-" for standard output
-    std::vector<std::string> notes; ///< notes for the user on the options
-    bool alone = false;             ///< train alone, though this is one of several processes of MPI
+    std::string serving_words{};           ///< its formats, to be added to the name of a precision: ", KV cache e4m3"
+    std::filesystem::path exported{};      ///< the folder of --export
+    std::vector<std::string> against{};    ///< precisions in which it is served: see precision_against(); empty: none
+    std::int64_t against_batch = 0;        ///< examples that serving computes at once; 0: as in training
+    std::optional<Precision> trained_as{}; ///< what stands for the precision of training; none: the run's own
+    std::size_t worst = 10;                ///< rows of a table of ops; 0: all
+    std::string json;                      ///< output path of the report, or "-" for standard output
+    std::vector<std::string> notes;        ///< notes for the user on the options
+    bool alone = false;                    ///< train alone, though this is one of several processes of MPI
 };
 
 /// Returns an exit code where the program ends here (--help, --version, --list); throws UsageError.

@@ -8,20 +8,6 @@ namespace amp::train_tool {
 
 namespace {
 
-/// "fp32,amp-fp16,v=bf16" -> "fp32", "amp-fp16,v=bf16": a key belongs to the preset before it.
-std::vector<std::string> separated(const std::vector<std::string>& lists) {
-    std::vector<std::string> names;
-    for (const std::string& list : lists)
-        for (std::size_t begin = 0, end = 0; begin <= list.size(); begin = end + 1) {
-            end = std::min(list.find(',', begin), list.size());
-            const std::string word = list.substr(begin, end - begin);
-            if (word.empty()) throw std::invalid_argument(fmt::format("--precision: a name is missing in '{}'", list));
-            if (word.find('=') != std::string::npos && !names.empty()) names.back() += "," + word;
-            else names.push_back(word);
-        }
-    return names;
-}
-
 /// The precision, with the policies of layers in the order of the options: those that say most come last.
 Precision with_layers(const std::string& name, const PrecisionWords& words) {
     Precision p = precision(name);
@@ -40,9 +26,33 @@ Precision with_layers(const std::string& name, const PrecisionWords& words) {
 
 } // namespace
 
+std::vector<std::string> precision_texts(std::string_view option, const std::vector<std::string>& lists) {
+    std::vector<std::string> names;
+    for (const std::string& list : lists)
+        for (std::size_t begin = 0, end = 0; begin <= list.size(); begin = end + 1) {
+            end = std::min(list.find(',', begin), list.size());
+            const std::string word = list.substr(begin, end - begin);
+            if (word.empty()) throw std::invalid_argument(fmt::format("{}: a name is missing in '{}'", option, list));
+            if (word.find('=') != std::string::npos && !names.empty()) names.back() += "," + word;
+            else names.push_back(word);
+        }
+    return names;
+}
+
+Precision precision_against(const std::string& text, const Precision& training) {
+    constexpr std::string_view as_trained = "as-trained";
+    if (!text.starts_with(as_trained)) return precision(text);
+    const std::string keys = text.substr(as_trained.size());
+    if (keys.empty()) return training;
+    Precision p = precision(training.name + keys);
+    p.layers = training.layers;
+    return p;
+}
+
 std::vector<Precision> precisions_of(const PrecisionWords& words) {
     std::vector<Precision> all;
-    for (const std::string& name : separated(words.precisions)) all.push_back(with_layers(name, words));
+    for (const std::string& name : precision_texts("--precision", words.precisions))
+        all.push_back(with_layers(name, words));
     if (words.accumulate.empty()) return all;
     // --accumulate is the key accumulate of the precisions whose products can use one of the accumulators.
     const std::vector<Accumulator> wanted = accumulators(words.accumulate);

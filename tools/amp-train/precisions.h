@@ -15,6 +15,14 @@ struct PrecisionWords {
     std::vector<std::string> scaling_off{}, autocast_off{}, layers{};
 };
 
+/// The texts of precisions in the values of an option: "fp32,amp-fp16,v=bf16" has two, as a key belongs to the preset
+/// before it. Throws std::invalid_argument.
+std::vector<std::string> precision_texts(std::string_view option, const std::vector<std::string>& lists);
+
+/// A precision of --against: "as-trained", or "as-trained,key=value,...", begins with that of training, policies of
+/// layers included. Throws std::invalid_argument.
+Precision precision_against(const std::string& text, const Precision& training);
+
 /// The precisions, each with the policies of its layers. Throws std::invalid_argument.
 std::vector<Precision> precisions_of(const PrecisionWords& words);
 

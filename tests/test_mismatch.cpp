@@ -1,0 +1,291 @@
+// Training against serving: the divergences against their definitions in 60 digits, and amp-train --against.
+#include "tool.h"
+
+#include <ampscope/sim/findings/mismatch.h>
+#include <ampscope/sim/io/tensor_file.h>
+
+#include <boost/multiprecision/cpp_bin_float.hpp>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+using namespace amp;
+using namespace amp::test;
+
+namespace {
+
+using Json = nlohmann::json;
+using Digits = boost::multiprecision::number<boost::multiprecision::cpp_bin_float<60>, boost::multiprecision::et_off>;
+
+const Tool train{AMP_TRAIN}, report{AMP_REPORT};
+
+std::vector<Digits> softmax(const std::vector<float>& logits) {
+    Digits sum = 0;
+    std::vector<Digits> p;
+    for (const float x : logits) p.push_back(exp(Digits(x)));
+    for (const Digits& x : p) sum += x;
+    for (Digits& x : p) x /= sum;
+    return p;
+}
+
+/// Sums of the formulas as their sources have them: NeMo-RL's from logarithms, divergences from their definitions.
+struct Formulas {
+    Digits mult = 0, gen_kl = 0, policy_kl = 0, js = 0, ratio = 0, squares = 0;
+    Digits kl_pq = 0, kl_qp = 0, jsd = 0, chi2 = 0, loss_p = 0, loss_q = 0;
+    int n = 0;
+
+    void add(const std::vector<float>& training, const std::vector<float>& serving, std::size_t token) {
+        const std::vector<Digits> p = softmax(training), q = softmax(serving);
+        const auto k3 = [](const Digits& logprobs, const Digits& reference) {
+            return Digits(exp(reference - logprobs) - (reference - logprobs) - 1);
+        };
+        const Digits prev = log(p[token]), generation = log(q[token]), mixture = log((p[token] + q[token]) / 2);
+        mult += exp(abs(generation - prev));
+        gen_kl += k3(generation, prev);
+        policy_kl += k3(prev, generation);
+        js += (exp(prev - mixture) - (prev - mixture) - 1) / 2 +
+              (exp(generation - mixture) - (generation - mixture) - 1) / 2;
+        ratio += exp(prev - generation);
+        squares += exp(2 * (prev - generation));
+        loss_p -= prev;
+        loss_q -= generation;
+        for (std::size_t i = 0; i < p.size(); ++i) {
+            const Digits m = (p[i] + q[i]) / 2;
+            kl_pq += p[i] * log(p[i] / q[i]);
+            kl_qp += q[i] * log(q[i] / p[i]);
+            jsd += (p[i] * log(p[i] / m) + q[i] * log(q[i] / m)) / 2;
+            chi2 += (p[i] - q[i]) * (p[i] - q[i]) / q[i];
+        }
+        ++n;
+    }
+};
+
+struct Random {
+    std::mt19937_64 engine{7};
+    double operator()() { return static_cast<double>(engine() >> 11) * 0x1p-53; }
+};
+
+/// How far a number is from the right one, over it; JSD's k3 form differs from the mixture's by rounding only.
+double relative(double x, const Digits& right) {
+    return right == 0 ? std::abs(x) : static_cast<double>(abs(Digits(x) - right) / abs(right));
+}
+
+const std::string text_of_tokens = []() {
+    std::string text;
+    for (int i = 0; i < 4000; ++i) text += static_cast<char>('a' + (i * i / 7 + i % 5) % 11);
+    return text;
+}();
+
+/// A run of a small GPT in that precision, in a folder.
+std::string trained(const Scratch& scratch, const std::string& precision) {
+    const std::string text = (scratch / "text").string(), runs = (scratch / "runs").string();
+    write_file(text, text_of_tokens);
+    const Outcome o = train("--text " + text + " --context 16 --width 32 --heads 2 --batch 16 --steps 20 --precision " +
+                            precision + " --record " + runs + " --record-every 0 --checkpoint-every 20");
+    REQUIRE_MESSAGE(o.code == 0, o.err);
+    return "--text " + text + " --context 16 --evaluate " + runs + "/" + precision;
+}
+
+} // namespace
+
+TEST_CASE("divergences against their definitions in 60 digits, and NeMo-RL's and verl's formulas") {
+    Random random;
+    for (const double distance : {1e-4, 1e-2, 1.0, 30.0})
+        for (const std::size_t tokens : {2UL, 7UL, 300UL}) {
+            MismatchSum sum;
+            Formulas right;
+            double largest = 0;
+            for (int n = 0; n < 20; ++n) {
+                std::vector<float> p, q;
+                for (std::size_t i = 0; i < tokens; ++i) {
+                    p.push_back(static_cast<float>(8 * random() - 4));
+                    q.push_back(static_cast<float>(p.back() + distance * (random() - 0.5)));
+                }
+                const auto token = static_cast<std::size_t>(random() * static_cast<double>(tokens));
+                sum.add(p, q, token);
+                right.add(p, q, token);
+                largest = std::max(largest, static_cast<double>(abs(log(softmax(p)[token] / softmax(q)[token]))));
+            }
+            const Mismatch m = sum.mean();
+            CAPTURE(distance);
+            CAPTURE(tokens);
+            CHECK(m.tokens == 20);
+            REQUIRE(m.distribution);
+            const double near = 1e-8; // of what is left of differences of 1e-4 in doubles
+            CHECK(relative(m.token.mult_prob_error, right.mult / right.n) < 1e-13);
+            CHECK(relative(m.token.importance_ratio, right.ratio / right.n) < 1e-13);
+            CHECK(relative(m.token.kl_serving, right.gen_kl / right.n) < near);
+            CHECK(relative(m.token.kl_training, right.policy_kl / right.n) < near);
+            CHECK(relative(m.token.js_divergence, right.js / right.n) < near);
+            CHECK(relative(m.token.chi2, right.squares / right.n - 1) < near);
+            CHECK(m.token.largest == doctest::Approx(largest).epsilon(near));
+            CHECK(relative(m.distribution->kl_training, right.kl_pq / right.n) < near);
+            CHECK(relative(m.distribution->kl_serving, right.kl_qp / right.n) < near);
+            CHECK(relative(m.distribution->js_divergence, right.jsd / right.n) < near);
+            CHECK(relative(m.distribution->chi2, right.chi2 / right.n) < near);
+            CHECK(relative(m.training_loss, right.loss_p / right.n) < 1e-13);
+            CHECK(relative(m.serving_loss, right.loss_q / right.n) < 1e-13);
+        }
+}
+
+TEST_CASE("mismatches: equal logits, logits that are no numbers, probabilities that are zero") {
+    MismatchSum equal, broken, far, alone;
+    Random random;
+    for (int n = 0; n < 50; ++n) {
+        std::vector<float> p;
+        for (int i = 0; i < 40; ++i) p.push_back(static_cast<float>(40 * random()));
+        equal.add(p, p, 3);
+    }
+    const Mismatch none = equal.mean();
+    CHECK(none.token.mult_prob_error == 1);
+    CHECK(none.token.importance_ratio == 1);
+    for (const double zero : {none.token.kl_serving, none.token.kl_training, none.token.js_divergence, none.token.chi2,
+                              none.token.largest, none.distribution->kl_training, none.distribution->kl_serving,
+                              none.distribution->js_divergence, none.distribution->chi2, none.distribution->largest})
+        CHECK(zero == 0);
+    CHECK(none.distribution->other_choice == 0);
+    CHECK(none.training_loss == none.serving_loss);
+
+    constexpr float inf = std::numeric_limits<float>::infinity();
+    const std::vector<float> fine = {1, 2, 4};
+    broken.add(fine, std::vector<float>{1, inf, 3}, 0);
+    broken.add(std::vector<float>{1, std::nanf(""), 3}, fine, 0);
+    broken.add(std::vector<float>{1, 2, 3}, fine, 2);
+    CHECK(broken.mean().nonfinite == 2);
+    CHECK(broken.mean().tokens == 1);
+    CHECK(broken.mean().token.largest_at == 2);
+    CHECK(broken.mean().distribution->other_choice == 0);
+
+    // exp(-2000) is 0 in double: what serving gives to the second token is all of KL(q | p).
+    far.add(std::vector<float>{2000, 0}, std::vector<float>{0, 2000}, 0);
+    CHECK(far.mean().distribution->kl_training == 2000);
+    CHECK(far.mean().distribution->kl_serving == 2000);
+    CHECK(far.mean().distribution->js_divergence == doctest::Approx(std::log(2)));
+    CHECK(far.mean().distribution->largest == 1);
+    CHECK(far.mean().distribution->other_choice == 1);
+    CHECK(far.mean().token.largest == 2000);
+
+    alone.add(-1.0, -1.5);
+    alone.add(-std::numeric_limits<double>::infinity(), -1.5);
+    CHECK(alone.mean().nonfinite == 1);
+    CHECK_FALSE(alone.mean().distribution);
+    CHECK(alone.mean().token.kl_training == doctest::Approx(std::exp(-0.5) - 1 + 0.5));
+    CHECK(alone.mean().token.kl_serving == doctest::Approx(std::exp(0.5) - 1 - 0.5));
+}
+
+TEST_CASE("amp-train --against: equal settings give zeros, others tell where they differ") {
+    const Scratch scratch;
+    const std::string run = trained(scratch, "amp-bf16");
+    const Json all = train.json(run + " --against as-trained,amp-bf16,fp32,amp-bf16,accumulate=exact");
+    CHECK(all["training"] == "amp-bf16");
+    REQUIRE(all["servings"].size() == 4);
+    for (const int same : {0, 1}) {
+        const Json& s = all["servings"][static_cast<std::size_t>(same)];
+        CHECK(s["ops"].empty());
+        CHECK(s["first_op"].is_null());
+        CHECK(s["token"]["token_mult_prob_error"] == 1.0);
+        for (const char* zero : {"gen_kl_error", "policy_kl_error", "js_divergence_error", "chi2_token"})
+            CHECK(s["token"][zero] == 0.0);
+        for (const char* zero : {"kl_training_serving", "kl_serving_training", "js_divergence", "chi2"})
+            CHECK(s["distribution"][zero] == 0.0);
+        CHECK(s["training_loss"] == s["serving_loss"]);
+    }
+    const Json &fp32 = all["servings"][2], &exact = all["servings"][3];
+    CHECK(fp32["tokens"] == 23 * 16); // a tenth of the text, in windows of 16
+    CHECK(fp32["first_op"] == "h.0.attn.q.linear");
+    CHECK(fp32["distribution"]["kl_training_serving"].get<double>() > 0);
+    CHECK(exact["distribution"]["kl_training_serving"].get<double>() <
+          fp32["distribution"]["kl_training_serving"].get<double>());
+    for (const Json& op : fp32["ops"]) {
+        CHECK(op["op"] != "transpose");
+        CHECK(op["relative"].get<double>() > 0);
+    }
+    // The losses are those of evaluation: what amp-train --weights-as calls "as trained", to the rounding of its FP32.
+    const Json served = train.json(run + " --kv-cache e4m3");
+    CHECK(fp32["training_loss"].get<double>() ==
+          doctest::Approx(served["served"][0]["loss"].get<double>()).epsilon(1e-6));
+    const Json cache = train.json(run + " --against as-trained --kv-cache e4m3");
+    CHECK(cache["servings"][0]["serving"] == "as-trained, KV cache e4m3");
+    CHECK(cache["servings"][0]["serving_loss"].get<double>() ==
+          doctest::Approx(served["served"][1]["loss"].get<double>()).epsilon(1e-6));
+    // From one precision to the other is the way back, with training's side exchanged.
+    const Json back = train.json(run + " --precision fp32 --against amp-bf16");
+    CHECK(back["training"] == "fp32");
+    CHECK(back["servings"][0]["distribution"]["kl_training_serving"] == fp32["distribution"]["kl_serving_training"]);
+    CHECK(back["servings"][0]["training_loss"] == fp32["serving_loss"]);
+}
+
+TEST_CASE("amp-train --against-batch: the same sequence alone and in a batch") {
+    const Scratch scratch;
+    const std::string bf16 = trained(scratch, "amp-bf16"), fp8 = trained(scratch, "fp8-current"),
+                      delayed = trained(scratch, "fp8-delayed");
+    const auto serving = [](const std::string& words) { return train.json(words)["servings"][0]; };
+    for (const int batch : {1, 4}) // an op sums each row in an order of its own, whatever stands beside it
+        CHECK(serving(bf16 + " --against as-trained --against-batch " + std::to_string(batch))["ops"].empty());
+    const std::string order = "as-trained,accumulate=exact"; // of sums
+    CHECK(serving(bf16 + " --against " + order)["ops"].size() > 1);
+    CHECK(serving(bf16 + " --against " + order + " --against-batch 4")["token"] ==
+          serving(bf16 + " --against amp-bf16,accumulate=exact")["token"]);
+    const Json scaled = serving(fp8 + " --against as-trained --against-batch 4"); // but a scale is that of the batch
+    CHECK(scaled["first_op"] == "h.0.attn.q.linear");
+    CHECK(scaled["tokens"] == 23 * 16);
+    CHECK(scaled["distribution"]["kl_training_serving"].get<double>() > 1e-7);
+    CHECK(serving(fp8 + " --against as-trained --against-batch 16")["ops"].empty());
+    CHECK(serving(delayed + " --against as-trained --against-batch 4")["ops"].empty()); // its scales come from training
+    train.check_error(fp8 + " --against fp8-delayed", 2, {"fp8-delayed", "no history"});
+    train.check_error(bf16 + " --against as-trained --against-batch 3", 2, {"batches of 3", "16"});
+}
+
+TEST_CASE("amp-train --against: wrong usage, and what gives no probabilities") {
+    const Scratch scratch;
+    const std::string run = trained(scratch, "amp-bf16");
+    train.check_error(run + " --against fp17", 2, {"fp17", "amp-fp16"});
+    train.check_error(run + " --against fp32,", 2, {"--against", "missing"});
+    train.check_error(run + " --against fp32 --precision fp32,amp-fp16", 2, {"--precision", "one precision"});
+    train.check_error(run + " --precision fp32 --kv-cache e4m3", 2, {"--precision has no effect with --evaluate"});
+    train.check_error(run + " --worst 3 --kv-cache e4m3", 2, {"--worst", "--against"});
+    train.check_error("--against fp32", 2, {"--evaluate"});
+    const std::string runs = (scratch / "linear").string();
+    REQUIRE(train("--model linear --precision fp32 --steps 2 --record " + runs + " --checkpoint-every 2").code == 0);
+    train.check_error("--evaluate " + runs + "/fp32 --against amp-bf16", 2, {"linear", "no probabilities"});
+    REQUIRE(train("--model mlp --precision fp32 --steps 2 --record " + runs + "/m --checkpoint-every 2").code == 0);
+    CHECK(train.json("--evaluate " + runs + "/m/fp32 --against amp-bf16")["servings"][0]["tokens"] == 359);
+}
+
+TEST_CASE("amp-report of training against serving, whole and damaged") {
+    const Scratch scratch;
+    const std::string run = trained(scratch, "amp-bf16"), file = (scratch / "a.json").string();
+    REQUIRE(train(run + " --against as-trained,fp32 --json " + file).code == 0);
+    const std::string text = read_file(file);
+    CHECK(report("--json - " + file).out == text); // all that was written is read
+    const Outcome shown = report(file);
+    CHECK(shown.code == 0);
+    CHECK(contains(shown.out, "as-trained: the same bits in every op"));
+    CHECK(contains(shown.out, "h.0.attn.q.linear"));
+    CHECK(shown.out == train(run + " --against as-trained,fp32").out);
+    const std::string page = report("--html - " + file).out;
+    CHECK(contains(page, "Where serving leaves training"));
+
+    const auto damaged = [&](const std::function<void(Json&)>& damage, std::string_view what) {
+        Json json = Json::parse(text);
+        damage(json);
+        const std::string other = (scratch / "b.json").string();
+        write_file(other, json.dump());
+        report.check_error(other, 1, {"b.json", what});
+    };
+    damaged([](Json& j) { j["schema_version"] = 9; }, "schema_version is 9");
+    damaged([](Json& j) { j["servings"][0].erase("tokens"); }, "tokens");
+    damaged([](Json& j) { j["servings"][1]["ops"][0]["differing"] = 1U << 30; }, "more elements differ");
+    damaged([](Json& j) { j["servings"][1]["ops"][0]["relative"] = -1; }, "negative");
+    damaged([](Json& j) { j["servings"][1]["tokens"] = -4; }, "whole number");
+    damaged([](Json& j) { j["servings"][1]["batch"] = 0; }, "batch");
+    damaged([](Json& j) { j["servings"] = 3; }, "");
+    damaged([](Json& j) { j["servings"][1]["token"] = "x"; }, "");
+    damaged([](Json& j) { j["servings"][1]["distribution"]["other_choice"] = 1000000; }, "choices");
+    report.check_error(file + " " + file, 2, {"reported by itself"});
+    const std::string other = (scratch / "c.json").string();
+    write_file(other, "{\"x\": 1}");
+    report.check_error(other, 1, {"c.json", "no report that is read", "--against"});
+}
