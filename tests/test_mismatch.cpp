@@ -17,6 +17,7 @@ using namespace amp::test;
 namespace {
 
 using Json = nlohmann::json;
+namespace fs = std::filesystem;
 using Digits = boost::multiprecision::number<boost::multiprecision::cpp_bin_float<60>, boost::multiprecision::et_off>;
 
 const Tool train{AMP_TRAIN}, report{AMP_REPORT};
@@ -78,26 +79,31 @@ const std::string text_of_tokens = []() {
     return text;
 }();
 
-/// A run of a small GPT in that precision, in a folder.
-std::string trained(const Scratch& scratch, const std::string& precision) {
-    const std::string text = (scratch / "text").string(), runs = (scratch / "runs").string();
-    write_file(text, text_of_tokens);
-    const Outcome o = train("--text " + text + " --context 16 --width 32 --heads 2 --batch 16 --steps 20 --precision " +
-                            precision + " --record " + runs + " --record-every 0 --checkpoint-every 20");
-    REQUIRE_MESSAGE(o.code == 0, o.err);
-    return "--text " + text + " --context 16 --evaluate " + runs + "/" + precision;
+/// The options that name the run of a small GPT in one of three precisions, all trained when the first is asked for.
+std::string trained(const std::string& precision) {
+    static const Scratch scratch;
+    const std::string text = (scratch / "text").string(), runs = (scratch / "runs").string(),
+                      data = "--text " + text + " --context 16 ";
+    if (!fs::exists(runs)) {
+        write_file(text, text_of_tokens);
+        const Outcome o = train(data + "--width 32 --heads 2 --batch 16 --steps 20 --record " + runs +
+                                " --record-every 0 --checkpoint-every 20 --precision amp-bf16,fp8-current,fp8-delayed");
+        REQUIRE_MESSAGE(o.code == 0, o.err);
+    }
+    return data + "--evaluate " + runs + "/" + precision;
 }
 
 } // namespace
 
 TEST_CASE("divergences against their definitions in 60 digits, and NeMo-RL's and verl's formulas") {
     Random random;
+    constexpr int rows = 5;
     for (const double distance : {1e-4, 1e-2, 1.0, 30.0})
         for (const std::size_t tokens : {2UL, 7UL, 300UL}) {
             MismatchSum sum;
             Formulas right;
             double largest = 0;
-            for (int n = 0; n < 20; ++n) {
+            for (int n = 0; n < rows; ++n) {
                 std::vector<float> p, q;
                 for (std::size_t i = 0; i < tokens; ++i) {
                     p.push_back(static_cast<float>(8 * random() - 4));
@@ -111,7 +117,7 @@ TEST_CASE("divergences against their definitions in 60 digits, and NeMo-RL's and
             const Mismatch m = sum.mean();
             CAPTURE(distance);
             CAPTURE(tokens);
-            CHECK(m.tokens == 20);
+            CHECK(m.tokens == rows);
             REQUIRE(m.distribution);
             const double near = 1e-8; // of what is left of differences of 1e-4 in doubles
             CHECK(relative(m.token.mult_prob_error, right.mult / right.n) < 1e-13);
@@ -176,8 +182,7 @@ TEST_CASE("mismatches: equal logits, logits that are no numbers, probabilities t
 }
 
 TEST_CASE("amp-train --against: equal settings give zeros, others tell where they differ") {
-    const Scratch scratch;
-    const std::string run = trained(scratch, "amp-bf16");
+    const std::string run = trained("amp-bf16");
     const Json all = train.json(run + " --against as-trained,amp-bf16,fp32,amp-bf16,accumulate=exact");
     CHECK(all["training"] == "amp-bf16");
     REQUIRE(all["servings"].size() == 4);
@@ -218,9 +223,7 @@ TEST_CASE("amp-train --against: equal settings give zeros, others tell where the
 }
 
 TEST_CASE("amp-train --against-batch: the same sequence alone and in a batch") {
-    const Scratch scratch;
-    const std::string bf16 = trained(scratch, "amp-bf16"), fp8 = trained(scratch, "fp8-current"),
-                      delayed = trained(scratch, "fp8-delayed");
+    const std::string bf16 = trained("amp-bf16"), fp8 = trained("fp8-current"), delayed = trained("fp8-delayed");
     const auto serving = [](const std::string& words) { return train.json(words)["servings"][0]; };
     for (const int batch : {1, 4}) // an op sums each row in an order of its own, whatever stands beside it
         CHECK(serving(bf16 + " --against as-trained --against-batch " + std::to_string(batch))["ops"].empty());
@@ -240,7 +243,7 @@ TEST_CASE("amp-train --against-batch: the same sequence alone and in a batch") {
 
 TEST_CASE("amp-train --against: wrong usage, and what gives no probabilities") {
     const Scratch scratch;
-    const std::string run = trained(scratch, "amp-bf16");
+    const std::string run = trained("amp-bf16");
     train.check_error(run + " --against fp17", 2, {"fp17", "amp-fp16"});
     train.check_error(run + " --against fp32,", 2, {"--against", "missing"});
     train.check_error(run + " --against fp32 --precision fp32,amp-fp16", 2, {"--precision", "one precision"});
@@ -256,7 +259,7 @@ TEST_CASE("amp-train --against: wrong usage, and what gives no probabilities") {
 
 TEST_CASE("amp-report of training against serving, whole and damaged") {
     const Scratch scratch;
-    const std::string run = trained(scratch, "amp-bf16"), file = (scratch / "a.json").string();
+    const std::string run = trained("amp-bf16"), file = (scratch / "a.json").string();
     REQUIRE(train(run + " --against as-trained,fp32 --json " + file).code == 0);
     const std::string text = read_file(file);
     CHECK(report("--json - " + file).out == text); // all that was written is read
