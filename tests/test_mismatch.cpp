@@ -225,6 +225,13 @@ TEST_CASE("amp-train --against: equal settings give zeros, others tell where the
 TEST_CASE("amp-train --against-batch: the same sequence alone and in a batch") {
     const std::string bf16 = trained("amp-bf16"), fp8 = trained("fp8-current"), delayed = trained("fp8-delayed");
     const auto serving = [](const std::string& words) { return train.json(words)["servings"][0]; };
+    for (const auto& [words, name] : {std::pair(bf16, "amp-bf16"), {fp8, "fp8-current"}, {delayed, "fp8-delayed"}}) {
+        const std::string run = words.substr(words.find("--evaluate ") + 11);
+        const Json result = Json::parse(read_file(run + "/result.json"));
+        CAPTURE(name); // training's side is what the trainer evaluated at its end, scales included
+        CHECK(serving(words + " --against as-trained")["training_loss"].get<double>() ==
+              doctest::Approx(result["validation_loss"].get<double>()).epsilon(1e-6));
+    }
     for (const int batch : {1, 4}) // an op sums each row in an order of its own, whatever stands beside it
         CHECK(serving(bf16 + " --against as-trained --against-batch " + std::to_string(batch))["ops"].empty());
     const std::string order = "as-trained,accumulate=exact"; // of sums
@@ -234,6 +241,7 @@ TEST_CASE("amp-train --against-batch: the same sequence alone and in a batch") {
     const Json scaled = serving(fp8 + " --against as-trained --against-batch 4"); // but a scale is that of the batch
     CHECK(scaled["first_op"] == "h.0.attn.q.linear");
     CHECK(scaled["tokens"] == 23 * 16);
+    CHECK(scaled["ops"][0]["elements"] == (16 + 8) * 16 * 32); // of whole parts, of which the last has one example more
     CHECK(scaled["distribution"]["kl_training_serving"].get<double>() > 1e-7);
     CHECK(serving(fp8 + " --against as-trained --against-batch 16")["ops"].empty());
     CHECK(serving(delayed + " --against as-trained --against-batch 4")["ops"].empty()); // its scales come from training
