@@ -138,6 +138,9 @@ GIVEN_AWAY = [  # once a text or a cell beside the exercise said what is asked
     ("10.4", r"(?i)\b0 (takes|in its place)|max\(.*, 0"),
     ("11.1", r"with ampscope\.torch\.emulate"), ("11.2", r"(?i)bf16 x|e5m2|head.{,20}not scaled"), ("11.3", "_share"),
     ("11.4", r"down.{,20}input|blocks\.1\.down"), ("11.5", r"MX|own block|down.{,6}mxfp8"),
+    ("12.1", r"searchsorted|part \* \("), ("12.2", r"3 steps|range\(n\)"),
+    ("12.3", r"SIGNS @|error of a tensor|exactly"), ("12.4", r"(?i)three of four|77"),
+    ("12.5", r"top in \(6, 4\)|key="), ("12.6", r"could see|ddof"),
 ]
 
 

@@ -1,13 +1,15 @@
 """Answers that students give: the check of each says what is wrong with it."""
 import functools
+import json
 import math
+import pathlib
 
 import numpy as np
 import pytest
 
 import ampscope
 from ampscope import labs
-from ampscope.labs import lab1, lab8
+from ampscope.labs import lab1, lab8, lab12
 
 VALUES = {0x3C00: 1.0, 0x4248: 3.140625, 0x0003: 3 * 2.0**-24, 0xF900: -40960.0, 0x7C00: math.inf}
 
@@ -133,6 +135,47 @@ def place(exact):
     return 2.0 ** (np.floor(np.log2(abs(exact))) - 7)
 
 
+def stochastic(chance=lambda part: part, grid=lab12.E2M1, signed=True):
+    def stochastic(x, u):
+        size = np.abs(x)
+        below = np.searchsorted(grid, size, side="right") - 1
+        low, high = grid[below], grid[np.minimum(below + 1, grid.size - 1)]
+        part = (size - low) / np.where(high > low, high - low, 1)
+        y = np.where(u < chance(part) * (high > low), high, low)
+        return np.copysign(y, x) if signed else y
+    return stochastic
+
+
+def error_of_mean(seeds=range):
+    gradient = lab12.tensors()["gradient"]
+    return lambda n: lab12.relative_error(np.mean([lab12.stochastically(gradient, s) for s in seeds(n)], 0), gradient)
+
+
+def hadamard(factor=0.25, before=lab12.SIGNS, after=1):
+    return lambda x: (x.reshape(-1, 16) * before @ lab12.HADAMARD * factor * after).reshape(x.shape)
+
+
+def differing(different=np.not_equal, factor=1, axes=(1, 0)):
+    return lambda w, recipe: factor * different(*(lab12.cast(w, recipe, axis=axis) for axis in axes)).mean()
+
+
+def four_over_six(tops=(4, 6), error=np.abs):
+    def four_over_six(block):
+        scales = [np.abs(block).max() / top for top in tops]
+        ys = [ampscope.quantize(block / s, "e2m1", overflow="saturate") * s for s in scales]
+        return min(ys, key=lambda y: error(y - block).mean())
+    return four_over_six
+
+
+def interval(ddof=1, n=8):
+    def interval(x):
+        half = lab12.T_7 * x.std(ddof=ddof) / math.sqrt(n)
+        return x.mean() - half, x.mean() + half
+    return interval
+
+
+LOWER = {case: case[1] == "mxfp4" for case in lab12.CASES}
+TOLD = {name: name == "fp32" for name in lab12.FINAL_LOSSES if name != "plain"}
 SATURATED = {(464.0, "nan"): 448, (465.0, "nan"): math.nan, (1e6, "nan"): math.nan, (465.0, "saturate"): 448}
 H = (lambda h: 0), (lambda h: 0)
 WRONG = [
@@ -209,6 +252,30 @@ WRONG = [
     ("10.3", [lambda o, exact: (o - exact) / place(exact) / 2], "8 significant bits"),
     ("10.4", [lambda s: 2 * s.max()], "alone has the maximum"), ("10.4", [np.max], "is multiplied by 2"),
     ("10.4", [lambda s: s.max() * (2 if (s == s.max()).sum() > 1 else 1)], "0 takes its place"),
+    ("12.1", [stochastic(chance=lambda part: part >= 0.5)], "the mean of 1,000 roundings of 0.3 is 0.5"),
+    ("12.1", [stochastic(chance=lambda part: 0.5)], "the mean of 1,000"),
+    ("12.1", [lambda x, u: x[:3]], "1,000 results"),
+    ("12.1", [stochastic(grid=np.array([0, 1, 2, 3, 4, 6]))], "its neighbours in E2M1 are 0 and 0.5"),
+    ("12.1", [stochastic(signed=False)], "are -0 and -0.5"), ("12.1", [lambda x, u: np.floor(2 * x + u) / 2], "2.5"),
+    ("12.1", [lambda x, u: np.where(x == 1.5, 2, stochastic()(x, u))], "stays as it is"),
+    ("12.2", [error_of_mean(lambda n: [0] * n), 3], "the casts are all the same"),
+    ("12.2", [error_of_mean(lambda n: range(1, n + 1)), 3], "stochastically(gradient, 0)"),
+    ("12.2", [error_of_mean(), 2], "the smallest n"),
+    ("12.3", [hadamard(factor=1), LOWER], "grown by 4"), ("12.3", [hadamard(before=1), LOWER], "by its sign first"),
+    ("12.3", [hadamard(before=1, after=lab12.SIGNS), LOWER], "by its sign first"),
+    ("12.3", [lambda x: hadamard()(x).ravel(), LOWER], "the shape of x"),
+    ("12.3", [hadamard(), dict.fromkeys(LOWER, True)], "the error is 0.0674 without and 0.0799 with"),
+    ("12.3", [hadamard(), dict.fromkeys(LOWER, "yes")], "True or False"),
+    ("12.4", [differing(np.equal)], "the share that is the same"), ("12.4", [differing(factor=100)], "a percentage"),
+    ("12.4", [differing(axes=(1, 1))], "what backward does"),
+    ("12.5", [four_over_six(tops=(6,))], "the larger one"),
+    ("12.5", [four_over_six(error=np.square)], "not of squares"), ("12.5", [lambda block: block], "yours has 0"),
+    ("12.5", [lambda block: block[:4]], "expected 16 numbers"),
+    ("12.6", [interval(ddof=0), TOLD], "n - 1"), ("12.6", [interval(n=1), TOLD], "1 / sqrt(n)"),
+    ("12.6", [lambda x: (0, 1), TOLD], "times its deviation"), ("12.6", [lambda x: 1, TOLD], "return two numbers"),
+    ("12.6", [interval(), TOLD | {"4-over-6": True}], "the interval from -0.0026 to 0.0084"),
+    ("12.6", [interval(), dict.fromkeys(TOLD, False)], "is 0 in it"), ("12.6", [interval(), {"fp32": 1}], "no answer"),
+    ("12.6", [interval(), {"fp32": "yes"}], "True or False"),
 ]
 
 
@@ -219,6 +286,8 @@ RIGHT = [  # in other forms than the solutions
     ("5.2", [["forward under autocast", "scale(loss).backward()", "unscale_", "clip", "step", "update", "zero_grad"]]),
     ("6.1", [{1e-8: 0.0, 1e-7: 1.1920929e-07, 1e-6: 1.0132789e-06, 1e-5: 1.001358e-05}]),
     ("6.6", [lambda w, k, u: list(kahan(w, k, u))]),
+    ("12.1", [lambda x, u: -stochastic()(-x, u)]), ("12.3", [hadamard(), {case: int(v) for case, v in LOWER.items()}]),
+    ("12.5", [four_over_six(tops=(6, 4))]), ("12.6", [lambda x: np.array(interval()(x)), TOLD]),
 ]
 
 
@@ -236,3 +305,22 @@ def test_wrong_answers(exercise, answers, says):
 def test_each_exercise_has_a_wrong_answer():
     """Those of labs 9 and 11, which need torch, are in test_labs_torch.py and test_labs_emulation.py."""
     assert {name for name, *_ in WRONG} == {name for name in labs.exercises if name.split(".")[0] not in ("9", "11")}
+
+
+def test_what_lab_12_says():
+    """The losses are those of the report, and the text's figures those of its tensors."""
+    report = json.loads((pathlib.Path(__file__).parents[2] / "reports/fp4/report.json").read_text())
+    rows = {row["precision"]: [run["final_loss"] for run in row["runs"]] for row in report["groups"][0]["rows"]}
+    names = {"fp32": "fp32", "plain": "nvfp4-plain", **{name: f"nvfp4-plain,scaling-{option}" for name, option in (
+        ("stochastic rounding", "gradient-rounding=stochastic"), ("Hadamard transform", "hadamard=te"),
+        ("weights in 16 x 16", "weight-block=16x16"), ("4-over-6", "4over6=mae,scaling-e4m3-max=256"))}}
+    assert {name: [round(loss, 4) for loss in rows[row]] for name, row in names.items()} == lab12.FINAL_LOSSES
+    ends = {how: lab12.descent(how)[-1] for how in ("fp32", "nearest", "stochastic")}
+    assert ends["fp32"] < 1e-4 and 0.5 < ends["nearest"] < 0.7 and 1 / 80 < ends["stochastic"] < 1 / 60
+    x = lab12.tensors()["gradient"]
+    values, scales = ampscope.block_quantize(x, "nvfp4-plain,gradient")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        clipped = np.abs(x) / np.repeat(scales, 16, axis=1) > 6
+    mean = np.mean([np.float64(lab12.stochastically(x, seed)) for seed in range(64)], 0)
+    left = np.linalg.norm((mean - x)[clipped]) / np.linalg.norm(x)
+    assert 0.015 < left < 0.018 and 0.019 < lab12.relative_error(mean, x) < 0.022
