@@ -141,6 +141,8 @@ GIVEN_AWAY = [  # once a text or a cell beside the exercise said what is asked
     ("12.1", r"searchsorted|part \* \("), ("12.2", r"3 steps|range\(n\)"),
     ("12.3", r"SIGNS @|error of a tensor|exactly"), ("12.4", r"(?i)three of four|77"),
     ("12.5", r"top in \(6, 4\)|key="), ("12.6", r"could see|ddof"),
+    ("13.1", r"% n|% N"), ("13.2", r"\[::2\]|\[1::2\]"), ("13.3", r"polyfit|random walk"), ("13.4", r"\b256\b|ties?\b"),
+    ("13.5", r"\.var\(|fiftieth"),
 ]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import ampscope
 from ampscope import labs
-from ampscope.labs import lab1, lab8, lab12
+from ampscope.labs import lab1, lab8, lab12, lab13
 
 VALUES = {0x3C00: 1.0, 0x4248: 3.140625, 0x0003: 3 * 2.0**-24, 0xF900: -40960.0, 0x7C00: math.inf}
 
@@ -174,6 +174,39 @@ def interval(ddof=1, n=8):
     return interval
 
 
+def ring(first=1, each=lab13.bf16, sent=lab13.bf16, chunks=True):
+    def ring(x):
+        n, rows, mean = len(x), sent(x), np.empty(x.shape[1])
+        for c in range(n):
+            chunk, order = slice(16 * c, 16 * c + 16), [((c if chunks else 0) + first + k) % n for k in range(n)]
+            total = rows[order[0], chunk]
+            for r in order[1:]:
+                total = each(total + rows[r, chunk])
+            mean[chunk] = lab13.bf16(lab13.bf16(total) / np.float32(n))
+        return mean
+    return ring
+
+
+def tree(halves=lambda rows: (rows[::2], rows[1::2]), each=lab13.bf16):
+    def tree(x):
+        rows = lab13.bf16(x)
+        while len(rows) > 1:
+            rows = each(sum(halves(rows)))
+        return lab13.bf16(rows[0] / np.float32(len(x)))
+    return tree
+
+
+def power(x, y):
+    return np.polyfit(np.log(x), np.log(y), 1)[0]
+
+
+def noise(rows, n=None):
+    x = np.float64(rows)
+    return np.sqrt(x.var(0, ddof=1).sum() / (n or len(x))) / np.linalg.norm(x.mean(0))
+
+
+FINE = {how: how not in ("ring, bf16", "all-to-all, mxfp8") for how in lab13.CHOICES}
+STOPS = {"bf16": 256, "fp16": 2048, "e4m3": 16}
 LOWER = {case: case[1] == "mxfp4" for case in lab12.CASES}
 TOLD = {name: name == "fp32" for name in lab12.FINAL_LOSSES if name != "plain"}
 SATURATED = {(464.0, "nan"): 448, (465.0, "nan"): math.nan, (1e6, "nan"): math.nan, (465.0, "saturate"): 448}
@@ -276,6 +309,23 @@ WRONG = [
     ("12.6", [interval(), TOLD | {"4-over-6": True}], "the interval from -0.0026 to 0.0084"),
     ("12.6", [interval(), dict.fromkeys(TOLD, False)], "is 0 in it"), ("12.6", [interval(), {"fp32": 1}], "no answer"),
     ("12.6", [interval(), {"fp32": "yes"}], "True or False"),
+    ("13.1", [ring(chunks=False, first=0)], "all chunks are summed from replica 0"),
+    ("13.1", [ring(first=0)], "from replica c on"), ("13.1", [ring(each=np.float32)], "after each addition"),
+    ("13.1", [ring(sent=np.float32, each=np.float32)], "after each addition"),
+    ("13.1", [ring(sent=np.float32)], "round them before"), ("13.1", [lambda x: x], "means, got shape"),
+    ("13.1", [lambda x: x[0]], "round them before"),
+    ("13.2", [tree(each=np.float32)], "are rounded to BF16"), ("13.2", [ring(chunks=False, first=0)], "one after the"),
+    ("13.2", [tree(lambda rows: np.split(rows, 2))], "the first half to the second"),
+    ("13.3", [lambda x, y: y[-1] / y[0], lab13.GROWTH], "slope of the line"),
+    ("13.3", [power, dict.fromkeys(lab13.GROWTH, "root")], "tree, bf16: from 8 to 256"),
+    ("13.3", [power, dict.fromkeys(lab13.GROWTH, "hardly")], "ring, fp32: from 8 to 256"),
+    ("13.3", [power, dict.fromkeys(lab13.GROWTH, 0.5)], "'root' or 'hardly'"),
+    ("13.4", [STOPS | {"bf16": 128}, 0.25], "it comes further"), ("13.4", [STOPS | {"e4m3": 17}, 0.25], "a tie"),
+    ("13.4", [STOPS, 1.0], "divided by 1,024"), ("13.4", [{}, 0.25], "no sum for bf16"),
+    ("13.5", [lambda x: noise(x, 1), FINE], "1 / sqrt(N)"), ("13.5", [lambda x: 1.0, FINE], "sum of all variances"),
+    ("13.5", [noise, FINE | {"ring, bf16": True}], "ring, bf16: at 1,024 replicas the error is 0.17"),
+    ("13.5", [noise, FINE | {"ring, fp16": False}], "a tenth of the noise 0.04"), ("13.5", [noise, {}], "no answer"),
+    ("13.5", [noise, dict.fromkeys(FINE, "yes")], "True or False"),
 ]
 
 
@@ -288,6 +338,8 @@ RIGHT = [  # in other forms than the solutions
     ("6.6", [lambda w, k, u: list(kahan(w, k, u))]),
     ("12.1", [lambda x, u: -stochastic()(-x, u)]), ("12.3", [hadamard(), {case: int(v) for case, v in LOWER.items()}]),
     ("12.5", [four_over_six(tops=(6, 4))]), ("12.6", [lambda x: np.array(interval()(x)), TOLD]),
+    ("13.1", [lambda x: ampscope.all_reduce(x, "ring", "bf16", divide="after")]), ("13.2", [tree()]),
+    ("13.4", [STOPS, np.float32(0.25)]), ("13.5", [noise, FINE]),
 ]
 
 
@@ -324,3 +376,19 @@ def test_what_lab_12_says():
     mean = np.mean([np.float64(lab12.stochastically(x, seed)) for seed in range(64)], 0)
     left = np.linalg.norm((mean - x)[clipped]) / np.linalg.norm(x)
     assert 0.015 < left < 0.018 and 0.019 < lab12.relative_error(mean, x) < 0.022
+
+
+def test_what_lab_13_says():
+    """The law describes both orders with one number, and the text's figures are those of its gradients."""
+    rows, real = lab13.independent(), lab13.gradients()
+    for n in (64, 256, 1024):
+        ring_, tree_ = (lab13.error(rows[:n], how) for how in ("ring, bf16", "tree, bf16"))
+        epsilons = ring_ / math.sqrt(n / 2), tree_ / math.sqrt(math.log2(n) + 2)
+        assert np.allclose(epsilons, 0.0018, atol=0.0002)
+    errors = {how: lab13.errors(real, how) for how in ("ring, bf16", "tree, bf16", "all-to-all, mxfp8")}
+    assert 45 < errors["ring, bf16"][-1] / errors["tree, bf16"][-1] < 55
+    tenths = [lab13.noise_of(real[:n]) / 10 for n in lab13.COUNTS]
+    beyond = [n for n, e, tenth in zip(lab13.COUNTS, errors["all-to-all, mxfp8"], tenths) if e > tenth]
+    assert beyond == [256, 512, 1024]
+    for divide in ("before", "after"):
+        assert ampscope.all_reduce(np.ones((1024, 1)), "ring", "bf16", divide=divide).item() == 0.25

@@ -10,7 +10,7 @@ from ._notebooks import data
 
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 SIGNS = np.float32(np.random.default_rng(12).choice([-1, 1], 16))
-HADAMARD = np.float32([[(-1) ** bin(i & j).count("1") for j in range(16)] for i in range(16)])
+HADAMARD = np.float64([[(-1) ** bin(i & j).count("1") for j in range(16)] for i in range(16)])
 CASES = [(tensor, format) for tensor in ("gradient", "outliers") for format in ("nvfp4", "mxfp4")]
 ALONG, SQUARE = "nvfp4-plain,weight", "te-nvfp4,weight"  # blocks of 1 x 16 and of 16 x 16
 T_7 = 2.3646  # of 8 seeds: a part of 0.95 of Student's t with 7 degrees of freedom lies between -T_7 and T_7
@@ -57,11 +57,11 @@ def relative_error(y, x):
 
 def back(y):
     """The inverse of the transform of exercise 12.3: the matrix is its own inverse, but for a factor."""
-    return (y.reshape(-1, 16) @ HADAMARD / 4 * SIGNS).reshape(y.shape)
+    return np.float32(y.reshape(-1, 16) @ HADAMARD / 4 * SIGNS).reshape(y.shape)
 
 
-def _transformed(x):
-    return (x.reshape(-1, 16) * SIGNS @ HADAMARD / 4).reshape(x.shape)
+def _transformed(x):  # summed in FP64, so that FP32 has the same bits on every processor
+    return np.float32(x.reshape(-1, 16) * SIGNS @ HADAMARD / 4).reshape(x.shape)
 
 
 def descent(how, steps=400):
