@@ -298,7 +298,7 @@ WRONG = [
     ("12.3", [hadamard(before=1, after=lab12.SIGNS), LOWER], "by its sign first"),
     ("12.3", [lambda x: hadamard()(x).ravel(), LOWER], "the shape of x"),
     ("12.3", [hadamard(), dict.fromkeys(LOWER, True)], "the error is 0.0674 without and 0.0799 with"),
-    ("12.3", [hadamard(), dict.fromkeys(LOWER, "yes")], "True or False"),
+    ("12.3", [hadamard(), dict.fromkeys(LOWER, "yes")], "expected True or False"),
     ("12.4", [differing(np.equal)], "the share that is the same"), ("12.4", [differing(factor=100)], "a percentage"),
     ("12.4", [differing(axes=(1, 1))], "what backward does"),
     ("12.5", [four_over_six(tops=(6,))], "the larger one"),
@@ -308,7 +308,7 @@ WRONG = [
     ("12.6", [lambda x: (0, 1), TOLD], "times its deviation"), ("12.6", [lambda x: 1, TOLD], "return two numbers"),
     ("12.6", [interval(), TOLD | {"4-over-6": True}], "the interval from -0.0026 to 0.0084"),
     ("12.6", [interval(), dict.fromkeys(TOLD, False)], "is 0 in it"), ("12.6", [interval(), {"fp32": 1}], "no answer"),
-    ("12.6", [interval(), {"fp32": "yes"}], "True or False"),
+    ("12.6", [interval(), {"fp32": "yes"}], "expected True or False"),
     ("13.1", [ring(chunks=False, first=0)], "all chunks are summed from replica 0"),
     ("13.1", [ring(first=0)], "from replica c on"), ("13.1", [ring(each=np.float32)], "after each addition"),
     ("13.1", [ring(sent=np.float32, each=np.float32)], "after each addition"),
@@ -325,7 +325,7 @@ WRONG = [
     ("13.5", [lambda x: noise(x, 1), FINE], "1 / sqrt(N)"), ("13.5", [lambda x: 1.0, FINE], "sum of all variances"),
     ("13.5", [noise, FINE | {"ring, bf16": True}], "ring, bf16: at 1,024 replicas the error is 0.17"),
     ("13.5", [noise, FINE | {"ring, fp16": False}], "a tenth of the noise 0.04"), ("13.5", [noise, {}], "no answer"),
-    ("13.5", [noise, dict.fromkeys(FINE, "yes")], "True or False"),
+    ("13.5", [noise, dict.fromkeys(FINE, "yes")], "expected True or False"),
 ]
 
 
