@@ -92,5 +92,6 @@ bool is_mismatch_report(const std::filesystem::path& file);
 /// Throws FileError "FILE: PLACE: what is wrong".
 MismatchReport read_mismatch_report(const std::filesystem::path& file);
 nlohmann::ordered_json json_of(const MismatchReport& report);
+nlohmann::ordered_json json_of(const Mismatch& mismatch);
 
 } // namespace amp

@@ -82,6 +82,21 @@ Mismatch mismatch_of(const Json& json) {
     return m;
 }
 
+MismatchReport report_of(const Json& json) {
+    if (json.value("report", Json()) != subject) throw std::invalid_argument("amp-train --against did not write it");
+    if (json.at("schema_version") != mismatch_version)
+        throw std::invalid_argument(fmt::format("its schema_version is {}, and this version of ampscope reads {}",
+                                                json.at("schema_version").dump().substr(0, 40), mismatch_version));
+    MismatchReport report{.network = json.at("network").get<std::string>(),
+                          .training = json.at("training").get<std::string>(),
+                          .batch = batch_at(json),
+                          .servings = {}};
+    for (const Json& m : json.at("servings")) report.servings.push_back(mismatch_of(m));
+    return report;
+}
+
+} // namespace
+
 Json json_of(const Mismatch& m) {
     Json json = {{"serving", m.serving},
                  {"batch", m.batch},
@@ -108,21 +123,6 @@ Json json_of(const Mismatch& m) {
                                {"elements", op.elements}});
     return json;
 }
-
-MismatchReport report_of(const Json& json) {
-    if (json.value("report", Json()) != subject) throw std::invalid_argument("amp-train --against did not write it");
-    if (json.at("schema_version") != mismatch_version)
-        throw std::invalid_argument(fmt::format("its schema_version is {}, and this version of ampscope reads {}",
-                                                json.at("schema_version").dump().substr(0, 40), mismatch_version));
-    MismatchReport report{.network = json.at("network").get<std::string>(),
-                          .training = json.at("training").get<std::string>(),
-                          .batch = batch_at(json),
-                          .servings = {}};
-    for (const Json& m : json.at("servings")) report.servings.push_back(mismatch_of(m));
-    return report;
-}
-
-} // namespace
 
 bool is_mismatch_report(const std::filesystem::path& file) { return begins_with(file, "report", subject); }
 

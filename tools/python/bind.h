@@ -77,6 +77,7 @@ void bind_formats(nb::module_& m);
 void bind_adam(nb::module_& m);
 void bind_analysis(nb::module_& m);
 void bind_attention(nb::module_& m);
+void bind_mismatch(nb::module_& m);
 void bind_collective(nb::module_& m);
 void bind_comparison(nb::module_& m);
 void bind_diff(nb::module_& m);

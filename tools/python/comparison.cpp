@@ -1,7 +1,7 @@
 #include <ampscope/tools/python/tool.h>
 
 #include <ampscope/tools/amp-report/answer.h>
-#include <ampscope/tools/amp-report/step_comparison.h>
+#include <ampscope/tools/amp-report/saved.h>
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string_view.h>
@@ -18,12 +18,10 @@ using namespace report_tool;
 /// What amp-report says of these words, and its page.
 std::tuple<std::string, std::vector<std::string>, std::string> amp_report(const Words& words) {
     const auto options = parsed("amp-report", words, &parse_command_line, {"--json", "-"});
-    if (const auto file = step_comparison_among(options)) {
-        const StepComparison comparison = read_step_comparison(*file);
-        const Document document = document_of(comparison, options.worst);
-        if (!options.html.empty()) write_report(options.html, html_of(document));
-        if (!options.markdown.empty()) write_report(options.markdown, markdown_of(document));
-        return {json_text(json_of(comparison)), {}, html_of(document)};
+    if (const auto saved = saved_report_among(options)) {
+        if (!options.html.empty()) write_report(options.html, html_of(saved->document));
+        if (!options.markdown.empty()) write_report(options.markdown, markdown_of(saved->document));
+        return {saved->json(), {}, html_of(saved->document)};
     }
     return interruptible([&](const Watch& watch) {
         std::vector<std::string> lines;

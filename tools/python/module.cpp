@@ -33,6 +33,7 @@ NB_MODULE(_ampscope, m) {
     bind_diff(m);
     bind_eager(m);
     bind_loss_scale(m);
+    bind_mismatch(m);
     bind_optimizer(m);
     bind_p3109_blocks(m);
     bind_products(m);

@@ -19,6 +19,7 @@ from ._conversions import (add, decode, div, encode, fma, histogram, mul, operat
 from ._display import facts
 from ._findings import (adam_findings, comparison_findings, diff_findings, histogram_findings,
                         loss_scale_findings)
+from ._mismatch import mismatch
 from ._optimizer import Optimizer
 from ._p3109_blocks import P3109Block, p3109_block, p3109_block_operate
 from ._products import (Blocks, accumulators, block, block_dequantize, block_matmul, block_quantize, dot, matmul,
@@ -44,7 +45,7 @@ __all__ = ["AdamFindings", "Answer", "Blocks", "ComparisonFindings", "DiffFindin
            "batches", "block", "block_dequantize", "block_matmul", "block_quantize", "collectives",
            "comparison_findings", "decode", "diff_findings", "div", "dot", "encode", "facts", "fma", "format",
            "formats", "histogram",
-           "histogram_findings", "lines", "loss_scale_findings", "loss_scalers", "matmul", "mul", "operate",
+           "histogram_findings", "lines", "loss_scale_findings", "loss_scalers", "matmul", "mismatch", "mul", "operate",
            "operations", "optimizers", "p3109_block", "p3109_block_operate", "precisions", "profiles", "quantize",
            "read_tensors", "recipes", "scaled_mm",
            "sqrt", "store_number", "sub", "train"]
