@@ -279,6 +279,19 @@ TEST_CASE("amp-report of training against serving, whole and damaged") {
     const std::string page = report("--html - " + file).out;
     CHECK(contains(page, "Where serving leaves training"));
 
+    // In the folder of the run it is a section of the run's report.
+    const std::string folder = run.substr(run.find("--evaluate ") + 11), kept = folder + "/against.json";
+    REQUIRE(train(run + " --against as-trained,fp32 --json " + kept).code == 0);
+    const Json whole = report.json(folder);
+    REQUIRE(whole["against"].size() == 1);
+    CHECK(whole["against"][0]["report"] == Json::parse(text));
+    CHECK(contains(report("--html - " + folder).out, "Training against serving: "));
+    write_file(kept, text.substr(0, 100));
+    const Outcome broken = report("--json - " + folder);
+    CHECK(broken.code == 1);
+    CHECK(contains(broken.err, "against.json"));
+    fs::remove(kept);
+
     const auto damaged = [&](const std::function<void(Json&)>& damage, std::string_view what) {
         Json json = Json::parse(text);
         damage(json);

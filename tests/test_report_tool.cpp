@@ -304,7 +304,7 @@ TEST_CASE("what went wrong is said, and everything else reported") {
     report.check_error("/nonexistent", 1, {"/nonexistent", "does not exist"});
     for (const char* text : {"{}", "[1]", "", R"({"tool": "amp-histogram"})"})
         report.check_error(write_file(scratch / "layers.json", text).string(), 1,
-                           {"layers.json", "is not what ampscope.torch.compare() saved"});
+                           {"layers.json", "neither what ampscope.torch.compare() saved"});
     report.check_error((runs / "empty").string(), 1, {"metrics.jsonl: holds no step"});
     report.check_error((runs / "good").string() + " --json - --html -", 2, {"only one of --html"});
     report.check_error((runs / "good").string() + " --limit 2", 2, {"--limit"});

@@ -19,6 +19,9 @@ inline constexpr const char *configuration = "run.json", *result = "result.json"
 inline constexpr const char *metrics = "metrics.jsonl", *histograms = "histograms.jsonl";
 inline constexpr std::array files = {configuration, result, metrics, histograms};
 
+/// What amp-train --against measured of the run's last checkpoint, if a user put it there; amp-report reads it.
+inline constexpr const char* against = "against.json";
+
 inline constexpr const char *gradients = "gradients", *replicas = "replicas", *state = "state",
                             *checkpoints = "checkpoints";
 inline constexpr std::array folders = {gradients, replicas, state, checkpoints};

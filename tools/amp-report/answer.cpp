@@ -1,6 +1,7 @@
 #include <ampscope/tools/amp-report/answer.h>
 
 #include <ampscope/sim/io/failure.h>
+#include <ampscope/sim/io/run_layout.h>
 #include <ampscope/tools/amp-report/standard.h>
 
 #include <algorithm>
@@ -48,6 +49,20 @@ std::vector<std::string> train_standard(const StandardOptions& options, const fs
     return commands;
 }
 
+/// Reads what amp-train --against left in the folders of runs. A file that is broken is an error beside the others.
+void read_against(Report& report) {
+    for (const RecordedRun& run : report.findings.runs) {
+        const fs::path file = run.path / run_layout::against;
+        std::error_code none;
+        if (!fs::exists(file, none)) continue;
+        try {
+            report.against.push_back({run.name, read_mismatch_report(file)});
+        } catch (const FileError& error) {
+            report.findings.errors.emplace_back(error.what());
+        }
+    }
+}
+
 } // namespace
 
 Report ask(const ReportOptions& options, const Tell& tell, const Watch& watch) {
@@ -62,6 +77,7 @@ Report ask(const ReportOptions& options, const Tell& tell, const Watch& watch) {
         paths = {asked.base};
     }
     report.findings = comparison_findings(paths, asked, watch);
+    read_against(report);
     for (const std::string& warning : report.findings.warnings) tell("warning: " + warning);
     std::ranges::for_each(report.findings.errors, tell);
     return report;

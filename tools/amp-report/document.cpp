@@ -1,4 +1,5 @@
 #include <ampscope/tools/amp-report/report.h>
+#include <ampscope/tools/document/mismatch.h>
 
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/base/text.h>
@@ -63,6 +64,7 @@ class Writer {
         section("Alarms", {report_.findings.alarms});
         trouble();
         for (const ComparisonGroup& group : report_.findings.groups) write(group);
+        for (const Report::Against& against : report_.against) write(against);
         std::vector<Block> findings = std::exchange(document_.blocks, {});
         formats_section();
         definitions();
@@ -106,6 +108,13 @@ class Writer {
         }
         heading(title, 3);
         document_.add(std::move(list));
+    }
+
+    void write(const Report::Against& against) {
+        Document served = amp::document_of(against.report, options_.worst);
+        heading(fmt::format("{}: {}", served.title, printable(against.run)));
+        paragraph(served.subtitle);
+        std::ranges::move(served.blocks, std::back_inserter(document_.blocks));
     }
 
     void write(const ComparisonGroup& group) {

@@ -233,12 +233,15 @@ std::string json_report(const Report& report, const ReportOptions& options) {
                    {"window", report.findings.limits.spikes.window}}},
                  {"errors", report.findings.errors},
                  {"groups", Json::array()},
+                 {"against", Json::array()},
                  {"trained_by", report.commands},
                  {"files", Json::array()}};
     for (const ShortAnswer& a : report.findings.answers)
         json["answers"].push_back(
             {{"question", a.question}, {"words", a.words}, {"reason", a.reason}, {"state", name_of(a.state)}});
     for (const ComparisonGroup& group : report.findings.groups) json["groups"].push_back(json_of(group));
+    for (const Report::Against& a : report.against)
+        json["against"].push_back({{"run", a.run}, {"report", amp::json_of(a.report)}});
     for (const RecordedRun& run : report.findings.runs)
         for (const SourceFile& file : run.files)
             json["files"].push_back({{"file", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});

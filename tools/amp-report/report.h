@@ -3,6 +3,7 @@
 
 #include <ampscope/sim/base/tensor_names.h>
 #include <ampscope/sim/findings/comparison.h>
+#include <ampscope/sim/findings/mismatch.h>
 #include <ampscope/tools/amp-report/options.h>
 #include <ampscope/tools/document/document.h>
 
@@ -11,6 +12,11 @@ namespace amp::report_tool {
 struct Report {
     ComparisonFindings findings;
     std::vector<std::string> commands; ///< the commands that trained the runs, if known
+    struct Against {
+        std::string run; ///< the name of the run in findings
+        MismatchReport report;
+    };
+    std::vector<Against> against{}; ///< what amp-train --against left in the folders of runs
 };
 
 Document document_of(const Report& report, const ReportOptions& options);
