@@ -16,6 +16,7 @@ constexpr const char* examples = R"(Examples:
   amp-report runs/fp32 runs/amp-fp16 --json - --markdown report.md
   amp-report gradients/ --html report.html         gradients in files: formats, loss scale and eps, without runs
   amp-report compare.json --html layers.html       what ampscope.torch.compare saved: which layers a precision hurts
+  amp-report against.json --html serving.html      what amp-train --against wrote: how far serving is from training
   amp-report --collectives runs/fp32               recorded replicas, or steps: the error of their mean gradient
   amp-train --seed 1 --record runs/seed1           runs that differ in the seed only are one row, with their spread
 
@@ -51,10 +52,10 @@ std::optional<int> parse_command_line(int argc, char** argv, ReportOptions& opti
                     "One page on what each precision did to training: which format to use, at which loss scale and "
                     "eps, and why.",
                     examples);
-    app.reads(app.add_option(
-        "PATH", paths,
-        "Run folders, folders of them, or gradients in files; or a file of ampscope.torch.compare; none: trains the "
-        "standard comparison"));
+    app.reads(app.add_option("PATH", paths,
+                             "Run folders, folders of them, or gradients in files; or a file of ampscope.torch.compare "
+                             "or amp-train --against; none: trains the "
+                             "standard comparison"));
     app.add_html(options.html);
     app.writes(app.add_option("--markdown", options.markdown, "Write the report as Markdown ('-': standard output)"));
     app.add_json(options.json, "Write every number ('-': standard output)");
