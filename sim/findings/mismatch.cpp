@@ -17,21 +17,28 @@ double log_of_middle(double r) { return r > 0 ? r + std::log1p(std::expm1(-r) / 
 /// add up to one. Parts are not negative, so that nothing cancels between them.
 double divergence(double p, double q, double r) {
     constexpr double most = 700; // exp(r) would be infinite
+    if (p == 0) return q;
     return r < most ? p * k3(r) : q - p * (1 + r);
 }
 
-/// Logarithms of the probabilities, a softmax in double. Returns whether all logits are finite.
-bool log_softmax(std::span<const float> logits, std::vector<double>& log_p) {
+/// (p - q)^2 / q, from log p and log q, of which q may be too small for a double.
+double chi2(double log_p, double log_q) {
+    constexpr double most = 300; // the square of exp would be infinite
+    const double r = log_q - log_p, q = std::exp(log_q);
+    if (-r < most) return q * std::expm1(-r) * std::expm1(-r);
+    return std::exp(2 * log_p - log_q) - 2 * std::exp(log_p) + q;
+}
+
+/// Logarithms of the probabilities, a softmax in double. Returns whether they are numbers: a logit of -inf is a
+/// probability of 0, one of inf or NaN says nothing.
+template <class T>
+bool log_softmax(std::span<const T> logits, std::vector<double>& log_p) {
     const double largest = *std::ranges::max_element(logits);
     double sum = 0;
-    bool finite = true;
-    for (const float x : logits) {
-        finite = finite && std::isfinite(x);
-        sum += std::exp(x - largest);
-    }
+    for (const T x : logits) sum += std::exp(x - largest);
     log_p.clear();
-    for (const float x : logits) log_p.push_back(x - largest - std::log(sum));
-    return finite;
+    for (const T x : logits) log_p.push_back(x - largest - std::log(sum));
+    return std::isfinite(largest) && std::isfinite(sum);
 }
 
 std::size_t likeliest(std::span<const double> log_p) {
@@ -46,9 +53,10 @@ void MismatchSum::add(double training, double serving) {
     else ++sum_.nonfinite;
 }
 
-void MismatchSum::add(std::span<const float> training, std::span<const float> serving, std::size_t token) {
-    const bool finite = log_softmax(training, p_), also = log_softmax(serving, q_);
-    if (!finite || !also) {
+template <class T>
+void MismatchSum::add_row(std::span<const T> training, std::span<const T> serving, std::size_t token) {
+    const bool numbers = log_softmax(training, p_), also = log_softmax(serving, q_);
+    if (!numbers || !also || !std::isfinite(p_[token]) || !std::isfinite(q_[token])) {
         ++sum_.nonfinite;
         return;
     }
@@ -56,13 +64,22 @@ void MismatchSum::add(std::span<const float> training, std::span<const float> se
     DistributionMismatch& d = sum_.distribution ? *sum_.distribution : sum_.distribution.emplace();
     for (std::size_t i = 0; i < p_.size(); ++i) {
         const double r = q_[i] - p_[i], p = std::exp(p_[i]), q = std::exp(q_[i]), m = (p + q) / 2;
+        if (std::isnan(r)) continue; // neither gives it a probability
         d.kl_training += divergence(p, q, r);
         d.kl_serving += divergence(q, p, -r);
         d.js_divergence += (divergence(p, m, log_of_middle(r)) + divergence(q, m, log_of_middle(-r))) / 2;
-        d.chi2 += q * std::expm1(-r) * std::expm1(-r);
+        d.chi2 += chi2(p_[i], q_[i]);
         d.largest = std::max(d.largest, std::abs(p - q));
     }
     d.other_choice += likeliest(p_) != likeliest(q_) ? 1 : 0;
+}
+
+void MismatchSum::add(std::span<const float> training, std::span<const float> serving, std::size_t token) {
+    add_row(training, serving, token);
+}
+
+void MismatchSum::add(std::span<const double> training, std::span<const double> serving, std::size_t token) {
+    add_row(training, serving, token);
 }
 
 void MismatchSum::take(double training, double serving) {
@@ -85,10 +102,11 @@ void MismatchSum::take(double training, double serving) {
 
 Mismatch MismatchSum::mean() const {
     Mismatch m = sum_;
-    const auto n = static_cast<double>(std::max<std::uint64_t>(m.tokens, 1));
+    const auto n = static_cast<double>(m.tokens); // of none all means are NaN
     TokenMismatch& t = m.token;
     for (double* sum : {&m.training_loss, &m.serving_loss, &t.kl_serving, &t.kl_training, &t.js_divergence, &t.chi2})
         *sum /= n;
+    if (m.tokens == 0) t.largest = n / n;
     for (double* sum : {&t.mult_prob_error, &t.importance_ratio}) *sum = 1 + (*sum - 1) / n; // of what exceeds one
     if (!whole_) m.distribution.reset();
     if (m.distribution)

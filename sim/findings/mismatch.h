@@ -5,7 +5,8 @@
 // has the names and formulas of NeMo-RL (nemo_rl/algorithms/loss/loss_functions.py) and of verl
 // (verl/trainer/ppo/rollout_corr_helper.py), where training is "prev" and serving "generation": means over the tokens
 // of the data. They estimate the divergences without bias where the tokens were drawn from q; here they are those of a
-// text, for which the divergences themselves are computed beside them, from the probabilities of all tokens.
+// text, for which the divergences themselves are computed beside them, from the probabilities of all tokens. Two guards
+// are left out: verl clamps log p - log q to +-20, and NeMo-RL counts infinite ratios as 0.
 #pragma once
 
 #include <cstddef>
@@ -47,15 +48,16 @@ struct DistributionMismatch {
 /// An op of forward whose results differ.
 struct DifferingOp {
     std::string op, tensor;
-    double relative = 0; ///< |x - y| / |y| over all batches, where y is training's
+    double relative = 0; ///< |x - y| / |y| over all batches, where y is training's; infinite for what is NaN
     std::uint64_t differing = 0, elements = 0;
 };
 
 /// A way of serving beside training.
 struct Mismatch {
-    std::string serving;                     ///< its precision and formats
-    std::int64_t batch = 0;                  ///< sequences that it computes at once
-    std::uint64_t tokens = 0, nonfinite = 0; ///< tokens compared; those left out, with a logit that is infinite or NaN
+    std::string serving;         ///< its precision and formats
+    std::int64_t batch = 0;      ///< sequences that it computes at once
+    std::uint64_t tokens = 0;    ///< that are compared; without any, all means are NaN
+    std::uint64_t nonfinite = 0; ///< that are left out: a logit is infinite or NaN, or the token has no probability
     double training_loss = 0, serving_loss = 0; ///< means of -log p and -log q
     TokenMismatch token{};
     std::optional<DistributionMismatch> distribution{}; ///< none: only the tokens' own probabilities are known
@@ -64,8 +66,10 @@ struct Mismatch {
 
 /// A trained network, and ways of serving it.
 struct MismatchReport {
-    std::string network, training; ///< its folder; the precision of training
-    std::int64_t batch = 0;        ///< sequences that training computes at once
+    std::string network;                 ///< its folder
+    std::optional<std::int64_t> steps{}; ///< that it was trained for; none: not known
+    std::string trained_in, training;    ///< its own precision, and that in which training computes here
+    std::int64_t batch = 0;              ///< sequences that training computes at once
     std::vector<Mismatch> servings;
 };
 
@@ -73,13 +77,16 @@ struct MismatchReport {
 /// it is a ratio, for equal logits.
 class MismatchSum {
   public:
-    /// A position with the logits of all tokens, of which the text has `token`.
+    /// A position with the logits of all tokens, of which the text has `token`. A logit of -inf is a probability of 0.
     void add(std::span<const float> training, std::span<const float> serving, std::size_t token);
+    void add(std::span<const double> training, std::span<const double> serving, std::size_t token);
     /// A token of which only the logarithms of its probabilities are known.
     void add(double training, double serving);
     [[nodiscard]] Mismatch mean() const;
 
   private:
+    template <class T>
+    void add_row(std::span<const T> training, std::span<const T> serving, std::size_t token);
     void take(double training, double serving);
 
     Mismatch sum_{};

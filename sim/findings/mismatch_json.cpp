@@ -1,4 +1,4 @@
-// Reads and writes what amp-train --against measured. It may come from anywhere, so everything in it is checked.
+// Reads and writes what amp-train --against measured. It may come from anywhere: shapes, signs and counts are checked.
 #include <ampscope/sim/findings/detail/report_values.h>
 #include <ampscope/sim/findings/mismatch.h>
 #include <ampscope/sim/io/json_reader.h>
@@ -6,9 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <cmath>
-#include <utility>
+#include <limits>
 
 namespace amp {
 
@@ -20,31 +18,44 @@ constexpr std::string_view subject = "training against serving";
 constexpr int mismatch_version = 1;
 
 template <class Owner>
-using NumberField = std::pair<const char*, double Owner::*>;
-
-constexpr NumberField<TokenMismatch> token_fields[] = {{"token_mult_prob_error", &TokenMismatch::mult_prob_error},
-                                                       {"gen_kl_error", &TokenMismatch::kl_serving},
-                                                       {"policy_kl_error", &TokenMismatch::kl_training},
-                                                       {"js_divergence_error", &TokenMismatch::js_divergence},
-                                                       {"sampling_importance_ratio", &TokenMismatch::importance_ratio},
-                                                       {"chi2_token", &TokenMismatch::chi2},
-                                                       {"largest_logp_difference", &TokenMismatch::largest}};
+struct NumberField {
+    const char* name;
+    double Owner::*field;
+    double least; ///< that it can be
+};
+constexpr NumberField<TokenMismatch> token_fields[] = {
+    {"token_mult_prob_error", &TokenMismatch::mult_prob_error, 1},
+    {"gen_kl_error", &TokenMismatch::kl_serving, 0},
+    {"policy_kl_error", &TokenMismatch::kl_training, 0},
+    {"js_divergence_error", &TokenMismatch::js_divergence, 0},
+    {"sampling_importance_ratio", &TokenMismatch::importance_ratio, 0},
+    {"chi2_token", &TokenMismatch::chi2, -1},
+    {"largest_logp_difference", &TokenMismatch::largest, 0}};
 constexpr NumberField<DistributionMismatch> distribution_fields[] = {
-    {"kl_training_serving", &DistributionMismatch::kl_training},
-    {"kl_serving_training", &DistributionMismatch::kl_serving},
-    {"js_divergence", &DistributionMismatch::js_divergence},
-    {"chi2", &DistributionMismatch::chi2},
-    {"largest_probability_difference", &DistributionMismatch::largest}};
+    {"kl_training_serving", &DistributionMismatch::kl_training, 0},
+    {"kl_serving_training", &DistributionMismatch::kl_serving, 0},
+    {"js_divergence", &DistributionMismatch::js_divergence, 0},
+    {"chi2", &DistributionMismatch::chi2, 0},
+    {"largest_probability_difference", &DistributionMismatch::largest, 0}};
 
 template <class Owner, std::size_t N>
 void write_numbers(Json& json, const NumberField<Owner> (&fields)[N], const Owner& from) {
-    for (const auto& [name, field] : fields) json[name] = finite_or_null(from.*field);
+    for (const auto& f : fields) json[f.name] = finite_or_null(from.*f.field);
 }
 
-/// Reads numbers that are finite, or null for what overflowed.
+/// Reads numbers that are finite; null is what overflowed, or of no token at all.
 template <class Owner, std::size_t N>
-void read_numbers(const Json& json, const NumberField<Owner> (&fields)[N], Owner& to) {
-    for (const auto& [name, field] : fields) to.*field = detail::number_at(json, name);
+void read_numbers(const Json& json, const NumberField<Owner> (&fields)[N], Owner& to, double null) {
+    for (const auto& f : fields) {
+        const double x = to.*f.field = detail::number_at(json, f.name, null);
+        if (x < f.least) throw std::invalid_argument(fmt::format("its {} is {}", f.name, x));
+    }
+}
+
+const Json& array_at(const Json& json, const char* key) {
+    const Json& array = json.at(key);
+    if (!array.is_array()) throw std::invalid_argument(fmt::format("its {} are no list", key));
+    return array;
 }
 
 std::int64_t batch_at(const Json& json) {
@@ -68,17 +79,20 @@ Mismatch mismatch_of(const Json& json) {
     Mismatch m{.serving = json.at("serving").get<std::string>(),
                .batch = batch_at(json),
                .tokens = detail::count_at(json, "tokens"),
-               .nonfinite = detail::count_at(json, "nonfinite"),
-               .training_loss = detail::number_at(json, "training_loss"),
-               .serving_loss = detail::number_at(json, "serving_loss")};
-    read_numbers(json.at("token"), token_fields, m.token);
+               .nonfinite = detail::count_at(json, "nonfinite")};
+    const double null =
+        m.tokens == 0 ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
+    m.training_loss = detail::number_at(json, "training_loss", null);
+    m.serving_loss = detail::number_at(json, "serving_loss", null);
+    read_numbers(json.at("token"), token_fields, m.token, null);
     m.token.largest_at = detail::count_at(json.at("token"), "largest_at");
+    if (m.token.largest_at > m.tokens + m.nonfinite) throw std::invalid_argument("its largest_at is beyond all tokens");
     if (const Json& all = json.at("distribution"); !all.is_null()) {
-        read_numbers(all, distribution_fields, m.distribution.emplace());
+        read_numbers(all, distribution_fields, m.distribution.emplace(), null);
         m.distribution->other_choice = detail::count_at(all, "other_choice");
         if (m.distribution->other_choice > m.tokens) throw std::invalid_argument("more choices differ than tokens");
     }
-    for (const Json& op : json.at("ops")) m.ops.push_back(op_of(op));
+    for (const Json& op : array_at(json, "ops")) m.ops.push_back(op_of(op));
     return m;
 }
 
@@ -88,10 +102,13 @@ MismatchReport report_of(const Json& json) {
         throw std::invalid_argument(fmt::format("its schema_version is {}, and this version of ampscope reads {}",
                                                 json.at("schema_version").dump().substr(0, 40), mismatch_version));
     MismatchReport report{.network = json.at("network").get<std::string>(),
+                          .trained_in = json.at("trained_in").get<std::string>(),
                           .training = json.at("training").get<std::string>(),
                           .batch = batch_at(json),
                           .servings = {}};
-    for (const Json& m : json.at("servings")) report.servings.push_back(mismatch_of(m));
+    if (!json.at("steps").is_null()) report.steps = static_cast<std::int64_t>(detail::count_at(json, "steps"));
+    for (const Json& m : array_at(json, "servings")) report.servings.push_back(mismatch_of(m));
+    if (report.servings.empty()) throw std::invalid_argument("it has no servings");
     return report;
 }
 
@@ -132,8 +149,14 @@ MismatchReport read_mismatch_report(const std::filesystem::path& file) {
 }
 
 Json json_of(const MismatchReport& report) {
-    Json json = {{"report", subject},         {"schema_version", mismatch_version}, {"version", AMPSCOPE_VERSION},
-                 {"network", report.network}, {"training", report.training},        {"batch", report.batch},
+    Json json = {{"report", subject},
+                 {"schema_version", mismatch_version},
+                 {"version", AMPSCOPE_VERSION},
+                 {"network", report.network},
+                 {"steps", or_null(report.steps)},
+                 {"trained_in", report.trained_in},
+                 {"training", report.training},
+                 {"batch", report.batch},
                  {"servings", Json::array()}};
     for (const Mismatch& m : report.servings) json["servings"].push_back(json_of(m));
     return json;

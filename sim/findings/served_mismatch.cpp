@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 namespace amp {
@@ -21,6 +22,11 @@ struct Pair {
     double error = 0, size = 0; ///< sums of squares
     std::uint64_t differing = 0, elements = 0;
 
+    [[nodiscard]] double relative() const {
+        if (error == 0) return 0; // signs of zeros
+        const double e = std::sqrt(error / size);
+        return std::isnan(e) ? std::numeric_limits<double>::infinity() : e;
+    }
     void add(std::span<const float> y, std::span<const float> x) {
         for (std::size_t i = 0; i < x.size(); ++i) {
             const double difference = static_cast<double>(x[i]) - y[i];
@@ -91,8 +97,7 @@ class SideBySide {
         m.serving = name;
         m.batch = batch_;
         for (const Pair& p : pairs_)
-            if (p.differing > 0)
-                m.ops.push_back({std::string(p.op), p.tensor, std::sqrt(p.error / p.size), p.differing, p.elements});
+            if (p.differing > 0) m.ops.push_back({std::string(p.op), p.tensor, p.relative(), p.differing, p.elements});
         return m;
     }
 

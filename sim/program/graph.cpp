@@ -155,7 +155,7 @@ std::uint32_t Graph::stream_of(OperandRole role, const BlockScaling& blocks) {
 }
 
 op::Quantize Graph::append_cast(TensorId source, OperandRole role, const OperandScaling& operand,
-                                const BlockScaling& blocks) {
+                                const BlockScaling& blocks, const ScalingRecipe* recipe) {
     const TensorInfo from = program_[source];
     const std::int64_t columns = from.shape.back();
     const BlockGrid grid = blocks.grid(from.count() / columns, columns);
@@ -179,8 +179,7 @@ op::Quantize Graph::append_cast(TensorId source, OperandRole role, const Operand
         op.upper = tensor(".upper_scale", lines, fp32_format(), kind);
     }
     if (op.rounding == Rounding::stochastic || blocks.rule == ScaleRule::ms_eden) op.stream = stream_of(role, blocks);
-    const std::optional<ScalingRecipe>& recipe = arithmetic().scaling;
-    const bool delayed = recipe && recipe->delayed();
+    const bool delayed = recipe != nullptr && recipe->delayed();
     if (delayed) {
         op.rule = {.max = decode(operand.element, operand.element.max_code()),
                    .margin = recipe->margin,
@@ -210,7 +209,7 @@ Graph::Scaled Graph::scaled(TensorId source, OperandRole role, bool sums_rows, b
     if (found != known.end()) return found->second;
     TensorId from = again ? restored(source, role, program_[source].format) : source;
     if (key.rotates) from = rotated(from, recipe.rotation, !sums_rows);
-    const op::Quantize op = append_cast(from, role, operand, key.blocks);
+    const op::Quantize op = append_cast(from, role, operand, key.blocks, &recipe);
     const Scaled result{op.out, {op.scale, op.upper, key.blocks}};
     scaled_[source.index].emplace_back(key, result);
     scaled_sources_[op.out.index] = {source, role};
@@ -245,7 +244,7 @@ TensorId Graph::through(const std::optional<OperandScaling>& narrow, TensorId x)
     const bool weight = program_[x].role == TensorRole::parameter;
     if (weight && !precision_.autocast.enabled) x = cast(x, precision_.weights, "weights");
     const op::Quantize op =
-        append_cast(x, weight ? OperandRole::weight : OperandRole::input, *narrow, narrow->blocks(false));
+        append_cast(x, weight ? OperandRole::weight : OperandRole::input, *narrow, narrow->blocks(false), nullptr);
     const TensorInfo from = program_[x];
     const TensorId out = add_tensor(from.name + ":restored", from.shape, from.format,
                                     weight ? TensorRole::weight : TensorRole::activation);

@@ -150,8 +150,9 @@ class Graph {
     [[nodiscard]] const std::string& scope() const;
     std::uint32_t stream_of(OperandRole role, const BlockScaling& blocks);
     void append_gradients();
+    /// `recipe`: the one that delays the scale, if any does.
     op::Quantize append_cast(TensorId source, OperandRole role, const OperandScaling& operand,
-                             const BlockScaling& blocks);
+                             const BlockScaling& blocks, const ScalingRecipe* recipe);
     Scaled scaled(TensorId source, OperandRole role, bool sums_rows, bool in_backward);
     TensorId rotated(TensorId x, const Rotation& rotation, bool along_columns);
     Plan plan_uniform(std::string_view op, std::vector<TensorId> operands);

@@ -170,18 +170,8 @@ void set(Precision& p, std::string_view key, std::string_view value) {
     known.field(p) = f;
 }
 
-} // namespace
-
-std::span<const PrecisionRow> precisions() { return precision_table; }
-
-Precision precision(std::string_view text) {
-    const FloatEnvironment environment;
-    Precision p;
-    const auto preset = [&](std::string_view name, bool first) {
-        constexpr std::string_view others = ", or [PRESET,]key=format,...";
-        if (!first) throw_unknown("precision", name, names_of_rows(precision_table) + std::string(others));
-        p = find_row("precision", precision_table, name, others).make();
-    };
+/// Sets the keys of a text; preset(name, whether it comes first) is called for what has no value.
+void read(Precision& p, std::string_view text, const std::function<void(std::string_view, bool)>& preset) {
     bool has_bits = false;
     read_keys(text, preset, [&](std::string_view key, std::string_view value) {
         has_bits = has_bits || key == "update-random-bits";
@@ -190,7 +180,31 @@ Precision precision(std::string_view text) {
     if (p.scaling) check_options(*p.scaling);
     if (has_bits && p.update != UpdateRounding::stochastic)
         throw std::invalid_argument("precision: update-random-bits changes nothing: it is for update=stochastic");
+}
+
+} // namespace
+
+std::span<const PrecisionRow> precisions() { return precision_table; }
+
+Precision precision(std::string_view text) {
+    const FloatEnvironment environment;
+    Precision p;
+    read(p, text, [&](std::string_view name, bool first) {
+        constexpr std::string_view others = ", or [PRESET,]key=format,...";
+        if (!first) throw_unknown("precision", name, names_of_rows(precision_table) + std::string(others));
+        p = find_row("precision", precision_table, name, others).make();
+    });
     p.name = text;
+    return p;
+}
+
+Precision changed(const Precision& base, std::string_view keys) {
+    const FloatEnvironment environment;
+    Precision p = base;
+    read(p, keys, [](std::string_view name, bool) {
+        throw std::invalid_argument(fmt::format("precision: expected key=value, got '{}'", name));
+    });
+    p.name = fmt::format("{},{}", base.name, keys);
     return p;
 }
 

@@ -76,6 +76,10 @@ std::span<const PrecisionRow> precisions();
 /// what is known.
 Precision precision(std::string_view text);
 
+/// A precision with more "key=value,..." set, as after a preset; its policies of layers stay. Throws
+/// std::invalid_argument.
+Precision changed(const Precision& base, std::string_view keys);
+
 /// The modules that a policy's "first-N" or "last-N" names among these: the first or last N of every list of numbered
 /// modules that lies in no other ("h.0", "encoder.layers.3"). Any other `modules` by itself. Throws
 /// std::invalid_argument where there are no numbered modules.

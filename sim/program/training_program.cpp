@@ -243,7 +243,8 @@ void add_unscaling(TrainingProgram& t, const TrainOptions& o) {
     if (o.clip > 0 && !o.clip_before_unscale) add_clipping(t, p.update, o.clip);
 }
 
-/// The precision with a policy for each block that "first-N" and "last-N" name in this network.
+} // namespace
+
 Precision with_blocks(const TrainOptions& o, const Dataset& data) {
     Precision precision = o.precision;
     const auto names_blocks = [](const LayerPolicy& policy) {
@@ -260,8 +261,6 @@ Precision with_blocks(const TrainOptions& o, const Dataset& data) {
             precision.layers.push_back({module, policy.text});
     return precision;
 }
-
-} // namespace
 
 BlockGrid grid_of(const BlockScaling& scaling, const Shape& shape) {
     const std::int64_t columns = shape.empty() ? 1 : shape.back();

@@ -109,6 +109,9 @@ struct TrainingProgram {
     [[nodiscard]] std::int64_t share(std::int64_t elements) const { return (elements + replicas - 1) / replicas; }
 };
 
+/// The precision with a policy for each block that "first-N" and "last-N" name in this network.
+Precision with_blocks(const TrainOptions& options, const Dataset& data);
+
 /// The blocks of a weight that is cast whole. All its axes but the last make rows.
 BlockGrid grid_of(const BlockScaling& scaling, const Shape& shape);
 

@@ -104,7 +104,6 @@ void check_serving(const std::filesystem::path& trained, const TrainOptions& opt
 
 std::vector<ServedResult> evaluate_served(const TrainedNetwork& trained, const Serving& serving, int threads) {
     const FloatEnvironment environment;
-    check_serving(trained.path, trained.options, serving);
     std::vector<ServedResult> results;
     const auto add = [&](std::string name, const Serving& s) {
         results.push_back(evaluate_one(std::move(name), trained, s, threads));

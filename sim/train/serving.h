@@ -35,7 +35,7 @@ Precision with_serving(const Precision& precision, const Serving& serving);
 void check_serving(const std::filesystem::path& trained, const TrainOptions& options, const Serving& serving);
 
 /// Evaluates the network on the validation data: as trained (without scaled layers), then with each entry of `serving`
-/// by itself, then with all. Throws FileError.
+/// by itself, then with all, which check_serving() has passed. Throws FileError.
 std::vector<ServedResult> evaluate_served(const TrainedNetwork& trained, const Serving& serving, int threads);
 
 } // namespace amp

@@ -96,26 +96,44 @@ TrainedNetwork read_trained(const fs::path& path, const TrainOptions& options, c
     const FloatEnvironment environment;
     Dataset data = given;
     Tensors tensors = is_published(path) ? published_tensors(path, data) : trained_tensors(path, data);
-    return {path, options, std::move(data), std::move(tensors)};
+    const std::vector<std::int64_t> steps = RunFolder::checkpoints(path);
+    return {path, options, std::move(data), std::move(tensors),
+            steps.empty() ? std::nullopt : std::optional(steps.back())};
+}
+
+void check_precision(const TrainedNetwork& trained, const Precision& precision) {
+    TrainOptions options = trained.options;
+    options.precision = precision;
+    const TrainingProgram own = build_training_program(trained.options, trained.data),
+                          other = build_training_program(options, trained.data);
+    for (const DelayedScale& d : other.delayed_scales) {
+        const auto same = [&](const DelayedScale& o) {
+            return own.program[o.scale].name == other.program[d.scale].name && o.rule == d.rule &&
+                   own.program[o.history].shape == other.program[d.history].shape && o.most_recent == d.most_recent;
+        };
+        if (std::ranges::none_of(own.delayed_scales, same))
+            throw std::invalid_argument(fmt::format(
+                "{}: the training, in {}, left no such delayed scale of {}; expected a precision with current scales",
+                precision.name, trained.options.precision.name, other.program[d.scale].name));
+    }
 }
 
 LoadedNetwork::LoadedNetwork(const TrainedNetwork& trained, const Precision& precision, std::int64_t batch,
                              int threads) {
-    Graph g(program, precision);
-    network = model(trained.options.model.name).build(g, trained.options.model, trained.data, batch);
+    TrainOptions options = trained.options;
+    options.precision = precision;
+    Graph g(program, with_blocks(options, trained.data));
+    network = model(options.model.name).build(g, options.model, trained.data, batch);
     backend = std::make_unique<Cpu>(program, threads);
     backend->context.training = false;
-    backend->context.seed = trained.options.seed;
+    backend->context.seed = options.seed;
+    backend->context.step = static_cast<std::uint32_t>(std::max<std::int64_t>(trained.steps.value_or(0), 1) - 1);
     for (const Parameter& b : g.buffers()) load(trained, *backend, b.weight);
     for (const Parameter& p : g.parameters()) {
         load(trained, *backend, p.weight);
         parameters.push_back(p.weight);
     }
     for (const DelayedScale& d : g.delayed_scales()) {
-        if (!trained.tensors.contains(program[d.scale].name))
-            throw std::invalid_argument(fmt::format(
-                "{}: the training has no history for delayed scales; expected a precision with current ones",
-                precision.name));
         load(trained, *backend, d.scale);
         load(trained, *backend, d.history);
     }

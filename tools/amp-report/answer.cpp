@@ -4,6 +4,8 @@
 #include <ampscope/sim/io/run_layout.h>
 #include <ampscope/tools/amp-report/standard.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -49,6 +51,15 @@ std::vector<std::string> train_standard(const StandardOptions& options, const fs
     return commands;
 }
 
+/// What is wrong with a comparison that lies in a run's folder: it is not of that run, or not of its end.
+std::string staleness(const MismatchReport& against, const RecordedRun& run) {
+    if (against.trained_in != run.label) return fmt::format("is of a run in {}", against.trained_in);
+    const std::int64_t steps = run.steps.empty() ? 0 : run.steps.back().step + 1;
+    if (against.steps && *against.steps != steps)
+        return fmt::format("is of step {}, and the run has {}", *against.steps, steps);
+    return {};
+}
+
 /// Reads what amp-train --against left in the folders of runs. A file that is broken is an error beside the others.
 void read_against(Report& report) {
     for (const RecordedRun& run : report.findings.runs) {
@@ -56,7 +67,10 @@ void read_against(Report& report) {
         std::error_code none;
         if (!fs::exists(file, none)) continue;
         try {
-            report.against.push_back({run.name, read_mismatch_report(file)});
+            MismatchReport against = read_mismatch_report(file);
+            if (const std::string wrong = staleness(against, run); !wrong.empty())
+                report.findings.warnings.push_back(fmt::format("{}: {}: left out", file.string(), wrong));
+            else report.against.push_back({run.name, std::move(against)});
         } catch (const FileError& error) {
             report.findings.errors.emplace_back(error.what());
         }

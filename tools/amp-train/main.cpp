@@ -87,16 +87,20 @@ int explain(const TrainToolOptions& options, const Dataset& data) {
 }
 
 int compare_with_serving(const TrainToolOptions& options, const TrainedNetwork& trained) {
-    const Precision training = options.trained_as.value_or(trained.options.precision);
-    MismatchReport report{trained.path.string(), training.name, trained.options.batch, {}};
-    const auto batches = static_cast<std::uint64_t>(validation_batches(trained.data, trained.options.batch));
-    const Progress progress = begin(until_stopped(progress_bars()), batches * options.against.size());
+    const Precision &own = trained.options.precision, training = options.trained_as.value_or(own);
+    MismatchReport report{trained.path.string(), trained.steps, own.name, training.name, trained.options.batch, {}};
+    check_precision(trained, training);
+    std::vector<ServingSetting> settings;
     for (const std::string& text : options.against) {
-        const Precision precision = precision_against(text, training);
-        const ServingSetting setting{text + options.serving_words, with_serving(precision, options.serving),
-                                     options.against_batch};
-        report.servings.push_back(measure_mismatch(trained, training, setting, options.experiment.threads, progress));
+        const Precision precision = precision_against(text, own);
+        check_precision(trained, precision);
+        settings.push_back(
+            {text + options.serving_words, with_serving(precision, options.serving), options.against_batch});
     }
+    const auto batches = static_cast<std::uint64_t>(validation_batches(trained.data, trained.options.batch));
+    const Progress progress = begin(until_stopped(progress_bars()), batches * settings.size());
+    for (const ServingSetting& setting : settings)
+        report.servings.push_back(measure_mismatch(trained, training, setting, options.experiment.threads, progress));
     if (!options.json.empty()) write_report(options.json, json_text(json_of(report)));
     if (options.json != "-") print_document(document_of(report, options.worst));
     return 0;

@@ -8,6 +8,8 @@ namespace amp::train_tool {
 
 namespace {
 
+constexpr std::string_view as_trained = "as-trained";
+
 /// The precision, with the policies of layers in the order of the options: those that say most come last.
 Precision with_layers(const std::string& name, const PrecisionWords& words) {
     Precision p = precision(name);
@@ -39,14 +41,11 @@ std::vector<std::string> precision_texts(std::string_view option, const std::vec
     return names;
 }
 
-Precision precision_against(const std::string& text, const Precision& training) {
-    constexpr std::string_view as_trained = "as-trained";
-    if (!text.starts_with(as_trained)) return precision(text);
-    const std::string keys = text.substr(as_trained.size());
-    if (keys.empty()) return training;
-    Precision p = precision(training.name + keys);
-    p.layers = training.layers;
-    return p;
+bool begins_as_trained(std::string_view text) { return text == as_trained || text.starts_with("as-trained,"); }
+
+Precision precision_against(const std::string& text, const Precision& own) {
+    if (!begins_as_trained(text)) return precision(text);
+    return text == as_trained ? own : changed(own, text.substr(as_trained.size() + 1));
 }
 
 std::vector<Precision> precisions_of(const PrecisionWords& words) {

@@ -19,9 +19,10 @@ struct PrecisionWords {
 /// before it. Throws std::invalid_argument.
 std::vector<std::string> precision_texts(std::string_view option, const std::vector<std::string>& lists);
 
-/// A precision of --against: "as-trained", or "as-trained,key=value,...", begins with that of training, policies of
-/// layers included. Throws std::invalid_argument.
-Precision precision_against(const std::string& text, const Precision& training);
+/// Whether a precision of --against begins with the run's own: "as-trained", or "as-trained,key=value,...".
+bool begins_as_trained(std::string_view text);
+/// The precision that it means. Throws std::invalid_argument.
+Precision precision_against(const std::string& text, const Precision& own);
 
 /// The precisions, each with the policies of its layers. Throws std::invalid_argument.
 std::vector<Precision> precisions_of(const PrecisionWords& words);

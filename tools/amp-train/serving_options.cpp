@@ -12,12 +12,10 @@ void add_serving_options(CLI::App& app, ServingWords& w, TrainToolOptions& optio
     constexpr const char* group = "A trained network as it is served";
     app.add_option("--evaluate", options.evaluate,
                    "Folder of a run with checkpoints, or of a llama or gpt2 in Hugging Face's form: print the loss and "
-                   "bytes of "
-                   "the network as served; train nothing")
+                   "bytes of the network as served; train nothing")
         ->group(group);
     app.add_option("--export", options.exported,
-                   "Write the decoder of the run that --evaluate names to this folder, in "
-                   "Hugging Face's form")
+                   "Write the decoder of the run that --evaluate names to this folder, in Hugging Face's form")
         ->group(group);
     app.add_option("--weights-as", w.weights_as,
                    "Format of weights, and what shares a scale: e4m3:channel (default), :tensor or a block, int4:1x64; "
@@ -61,7 +59,7 @@ void interpret_serving(const CLI::App& app, const ServingWords& w, const Precisi
         throw std::invalid_argument(
             "--evaluate goes with --weights-as, --activations-as, --kv-cache, --against or --export");
     for (const std::string& text : options.against) // throws here, before anything is read
-        static_cast<void>(precision_against(text, precision("fp32")));
+        if (!begins_as_trained(text)) static_cast<void>(precision(text));
     if (!options.against.empty() && app.count("--precision") > 0) {
         const std::vector<Precision> training = precisions_of(precisions);
         if (training.size() > 1) throw std::invalid_argument("--precision: --against compares with one precision");

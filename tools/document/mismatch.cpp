@@ -15,6 +15,7 @@ namespace {
 constexpr std::size_t most_drawn = 40; // ops of a figure: more cannot be read
 
 Cell small_cell(double x) {
+    if (std::isnan(x)) return no_value();
     return std::isfinite(x) ? Cell{x == 0 ? "0" : fmt::format("{:.3g}", x), x} : Cell{"inf", x, Tone::bad};
 }
 
@@ -24,17 +25,21 @@ std::string name_of(const Mismatch& m, const MismatchReport& report) {
 
 Paragraph verdict(const Mismatch& m, const MismatchReport& report) {
     const std::string name = name_of(m, report);
-    if (m.tokens == 0) return {name + ": no token has finite logits in both", true, Tone::bad};
+    if (m.tokens == 0) return {name + ": no target has finite logits in both", true, Tone::bad};
+    const Tone tone = m.nonfinite > 0 ? Tone::bad : Tone::plain;
     if (m.ops.empty() && m.token.largest == 0)
-        return {name + ": the same bits in every op, and every probability is training's", true, Tone::good};
+        return {fmt::format("{}: the same bits in every op, and every probability{} is training's", name,
+                            m.nonfinite > 0 ? " that is a number" : ""),
+                true, m.nonfinite > 0 ? tone : Tone::good};
     const std::string first = m.ops.empty()
                                   ? ""
                                   : fmt::format("; the first op that differs is {}, by {:.2g} ({} of {} numbers)",
                                                 printable(m.ops.front().tensor), m.ops.front().relative,
                                                 grouped(m.ops.front().differing), grouped(m.ops.front().elements));
-    return {fmt::format("{}: a token is {:.3g} % likelier or less likely, the worst by {:.3g} %{}", name,
-                        100 * (m.token.mult_prob_error - 1), 100 * std::expm1(m.token.largest), first),
-            true, m.nonfinite > 0 ? Tone::bad : Tone::plain};
+    return {fmt::format("{}: a token is {:.3g} % likelier or less likely, the worst (target {}) by {:.3g} %{}", name,
+                        100 * (m.token.mult_prob_error - 1), grouped(m.token.largest_at),
+                        100 * std::expm1(m.token.largest), first),
+            true, tone};
 }
 
 TableBlock distribution_table(const MismatchReport& report) {
@@ -58,19 +63,21 @@ TableBlock distribution_table(const MismatchReport& report) {
 TableBlock token_table(const MismatchReport& report) {
     TableBlock table{
         .caption = "The same from the probabilities of the text's own tokens, as frameworks for reinforcement learning "
-                   "log it, d = log q - log p. mult: token_mult_prob_error, mean of exp |d|. gen_kl: gen_kl_error, k3 "
-                   "of KL(q|p). policy_kl: policy_kl_error, k3 of KL(p|q). js: js_divergence_error. ratio: "
-                   "sampling_importance_ratio, mean of p / q (all NeMo-RL). chi2: chi2_token (verl), mean of (p / q)^2 "
+                   "log it, d = log q - log p. mult - 1: token_mult_prob_error, mean of exp |d|, less 1. gen_kl: "
+                   "gen_kl_error, k3 "
+                   "of KL(q|p). policy_kl: policy_kl_error, k3 of KL(p|q). js: js_divergence_error. ratio - 1: "
+                   "sampling_importance_ratio, mean of p / q, less 1 (all NeMo-RL). chi2: chi2_token (verl), mean of "
+                   "(p / q)^2 "
                    "less 1, which may be negative here.",
-        .header = {"served as", "mult", "gen_kl", "policy_kl", "js", "ratio", "chi2"},
+        .header = {"served as", "mult - 1", "gen_kl", "policy_kl", "js", "ratio - 1", "chi2"},
         .rows = {}};
     for (const Mismatch& m : report.servings)
         table.rows.push_back({{name_of(m, report)},
-                              number_cell(m.token.mult_prob_error, 7),
+                              small_cell(m.token.mult_prob_error - 1),
                               small_cell(m.token.kl_serving),
                               small_cell(m.token.kl_training),
                               small_cell(m.token.js_divergence),
-                              number_cell(m.token.importance_ratio, 7),
+                              small_cell(m.token.importance_ratio - 1),
                               small_cell(m.token.chi2)});
     return table;
 }
@@ -90,7 +97,7 @@ std::vector<const DifferingOp*> shown_ops(const Mismatch& m, std::size_t shown) 
 TableBlock op_table(const Mismatch& m, std::size_t worst) {
     const std::size_t shown = rows_shown(worst, m.ops.size());
     TableBlock table{.caption = fmt::format("{}: the first that differs, and the largest errors, in the order of "
-                                            "forward. error: |x - y| / |y|, where y is training's.",
+                                            "forward. error: |x - y| / |y|, where y is training's; inf: or NaN.",
                                             shown_of(shown, m.ops.size(), "op")),
                      .header = {"result", "op", "error", "other bits"},
                      .rows = {},
@@ -129,21 +136,26 @@ std::optional<FigureBlock> op_figure(const MismatchReport& report) {
 } // namespace
 
 Document document_of(const MismatchReport& report, std::size_t worst) {
-    const std::uint64_t tokens = report.servings.empty() ? 0 : report.servings.front().tokens;
-    Document document{.title = "Training against serving",
-                      .subtitle = fmt::format("{}, trained in {}, batches of {}; {} of the validation data.",
-                                              printable(report.network), printable(report.training), report.batch,
-                                              plural(tokens, "target")),
-                      .blocks = {}};
+    const Mismatch& first = report.servings.front();
+    std::string subtitle = printable(report.network);
+    if (report.steps) subtitle += fmt::format(" after {}", plural(static_cast<std::uint64_t>(*report.steps), "step"));
+    subtitle += fmt::format("; training computes in {}{}, batches of {}; {} of the validation data.",
+                            printable(report.training),
+                            report.training == report.trained_in
+                                ? ""
+                                : fmt::format(" here (it was trained in {})", printable(report.trained_in)),
+                            report.batch, plural(first.tokens + first.nonfinite, "target"));
+    Document document{.title = "Training against serving", .subtitle = std::move(subtitle), .blocks = {}};
     for (const Mismatch& m : report.servings) document.add(verdict(m, report));
     TableBlock all = distribution_table(report);
     if (!all.rows.empty()) document.add(std::move(all));
     document.add(token_table(report));
     for (const Mismatch& m : report.servings) {
         if (m.nonfinite > 0)
-            document.add(Paragraph{fmt::format("{}: {} left out, with logits that are infinite or NaN",
-                                               name_of(m, report), plural(m.nonfinite, "target")),
-                                   false, Tone::bad});
+            document.add(
+                Paragraph{fmt::format("{}: {} left out: a logit is infinite or NaN, or the target has no probability",
+                                      name_of(m, report), plural(m.nonfinite, "target")),
+                          false, Tone::bad});
         if (m.ops.empty()) continue;
         document.add(Heading{name_of(m, report), 3});
         document.add(op_table(m, worst));

@@ -6,7 +6,7 @@
 
 namespace amp {
 
-/// `worst`: rows of a table of ops; 0: all.
+/// Of one serving at least. `worst`: rows of a table of ops; 0: all.
 Document document_of(const MismatchReport& report, std::size_t worst);
 
 } // namespace amp

@@ -21,6 +21,8 @@ struct DelayedRule {
     float max = 448;
     int margin = 0;
     bool ms_amp = false;
+
+    bool operator==(const DelayedRule&) const = default;
 };
 
 /// out = in, scaled and rounded to scaling.element; scale = the decode scales of its blocks, upper = the scales above
