@@ -11,7 +11,9 @@ namespace amp {
 
 inline void add_bits(test::Bits& bits, const BinadeCounts& c) { bits << c.bins << c.zero << c.infinite; }
 inline void add_bits(test::Bits& bits, const EpsEffects& e) { bits << e.dominated << e.nonfinite << e.ratio; }
-inline void add_bits(test::Bits& bits, const StateEffects& s) { bits << s.v_underflow << s.v_stuck << s.eps; }
+inline void add_bits(test::Bits& bits, const StateEffects& s) {
+    bits << s.held << s.m_underflow << s.v_underflow << s.v_stuck << s.stretch << s.eps;
+}
 inline void add_bits(test::Bits& bits, const AdamEffects& e) {
     bits << e.elements << e.nonzero << e.root << e.rate << e.states << e.updated << e.lost;
 }

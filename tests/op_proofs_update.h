@@ -101,13 +101,15 @@ struct ReferenceUpdate {
     }
 
     /// FusedAdamKernel.cpp: every scalar is a float, and m and v are rounded to their format when they are stored.
-    void torch_fused_cpu() {
+    void fused_cpu() {
         const bool decouples = o.kind == OptimizerKind::adamw;
         const auto f = [](double x) { return single(Real(x)); };
         float weight = w;
         if (o.weight_decay != 0 && decouples) weight = single(Real(w) * f(1 - o.learning_rate * o.weight_decay));
         if (o.weight_decay != 0 && !decouples) g = multiply_add(w, f(o.weight_decay), g);
-        const float wide_m = lerp(m, g, 1 - o.beta1);
+        const float wide_m = o.order == OptimizerOrder::torch_fused_cpu
+                                 ? lerp(m, g, 1 - o.beta1)
+                                 : multiply_add(f(1 - o.beta1), g, single(Real(m) * f(o.beta1)));
         const float part = single(Real(f(1 - o.beta2)) * g);
         const float wide_v = multiply_add(part, g, single(Real(v) * f(o.beta2)));
         const float root = f(std::sqrt(correction(o.beta2))), step = f(-(o.learning_rate / correction(o.beta1)));
@@ -198,6 +200,7 @@ struct ReferenceUpdate {
         case OptimizerOrder::apex:
         case OptimizerOrder::ms_amp:
         case OptimizerOrder::torchao:
+        case OptimizerOrder::bitsandbytes:
         case OptimizerOrder::optimi:
         case OptimizerOrder::lion_pytorch: FAIL("there is no SGD in this order");
         }
@@ -211,7 +214,8 @@ struct ReferenceUpdate {
         case OptimizerOrder::torch:
         case OptimizerOrder::torch_1: return torch_adam();
         case OptimizerOrder::torch_fused: return torch_fused();
-        case OptimizerOrder::torch_fused_cpu: return torch_fused_cpu();
+        case OptimizerOrder::torch_fused_cpu:
+        case OptimizerOrder::bitsandbytes: return fused_cpu();
         case OptimizerOrder::apex:
         case OptimizerOrder::ms_amp: return apex_or_ms_amp();
         case OptimizerOrder::torchao: return torchao_adam();

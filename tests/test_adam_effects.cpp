@@ -82,6 +82,49 @@ TEST_CASE("BF16: v cannot decay by 0.999, by 0.99 it can") {
     CHECK(effects(q, held(gradient, 20)).states[1].v_stuck == 0);
 }
 
+TEST_CASE("8-bit state: in a block with larger gradients v of small ones is 0, or too large, and so are their steps") {
+    // Half of the gradients are 1, half 2^-12: their v is 2^-24 of the block's largest, below half of the table's first
+    // number, 3.25e-7, and their m is 2^-12, which the table has. E4M3 has no v below 2^-10 / 448 of it, but that m.
+    constexpr std::size_t count = 4096;
+    std::vector<float> gradient(count, 1.0F);
+    for (std::size_t i = 0; i < count; i += 2) gradient[i] = 0x1p-12F;
+    AdamQuestion q = question({1e-12});
+    q.states = {format("fp32"), adam_state("dynamic8:256"), adam_state("e4m3:256"), adam_state("dynamic4:128"),
+                adam_state("bnb8:256")};
+    const AdamEffects e = effects(q, held(gradient, 200));
+    CHECK(e.states[0].held == 0);
+    CHECK(e.states[0].stretch.bins == std::vector<std::pair<int, std::uint64_t>>{{0, count}});
+    // What the step itself adds to v is all that it is divided by: (1 - beta2) g^2, in place of (1 - beta2^200) g^2.
+    const int log2 = std::ilogb(std::sqrt((1 - std::pow(0.999, 200)) / 0.001)); // 13.5 times as long
+    for (const auto s : {std::size_t{1}, std::size_t{2}}) {
+        CAPTURE(q.states[s].name());
+        CHECK(e.states[s].held == count);
+        CHECK(e.states[s].m_underflow == 0);
+        CHECK(e.states[s].v_underflow == count / 2);
+        CHECK(e.states[s].eps[0].ratio.zero == 0); // of the v that the step divides by, before it is rounded
+        CHECK(e.states[s].longer() == count / 2);
+        CHECK(e.states[s].stretch.bins.back() == std::pair(log2, count / 2));
+        CHECK(e.states[s].v_stuck == 0); // the block's largest v decays, and with it the scale
+    }
+    // 4 bits have no v of 0: a sixteenth of the largest one is the least, and small gradients move no weight.
+    CHECK(e.states[3].v_underflow == 0);
+    CHECK(e.states[3].shorter() == count / 2);
+    CHECK(e.states[3].m_underflow == count / 2);
+    CHECK(e.states[4].v_underflow == 0); // nor have bitsandbytes' bins: 1.6e-5 of the largest v is the least
+    CHECK(e.states[4].shorter() == count / 2);
+
+    gradient.pop_back(); // too few for scales
+    const AdamEffects few = effects(q, held(gradient, 200));
+    CHECK(few.states[1].held == 0);
+    CHECK(few.states[1].longer() == 0);
+    AdamEffects sum = e;
+    sum.merge(few);
+    CHECK(sum.states[1].held == count);
+    CHECK(sum.states[1].longer() == count / 2);
+    CHECK_THROWS_AS(adam_state("e8m0"), std::invalid_argument);
+    CHECK_THROWS_AS(adam_state("dynamic8"), std::invalid_argument);
+}
+
 TEST_CASE("weight decay is lost where it is below half a last place of the weight") {
     // Below 1, BF16 has steps of 2^-8 and FP16 of 2^-11; from 1 to 2 twice that. A decay of 3e-3 takes 3e-3 of 1, which
     // is more than 2^-9; 3.75e-3 of 1.25 and -1.25, less than 2^-8; and 4.5e-3 of 1.5, which is more.

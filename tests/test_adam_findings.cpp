@@ -101,10 +101,24 @@ TEST_CASE("one gradient is taken for that of every step: sqrt(v_hat) is its magn
     CHECK(some.tensors.size() == 1);
     CHECK(some.question.eps == std::vector<double>{1e-2, 1e-4, 1e-5, 1e-6, 1e-8});
     CHECK(some.usual_eps() == 1e-5);
-    CHECK(some.question.states == std::vector<FormatSpec>{format("fp32"), format("bf16")});
+    CHECK(some.question.states == std::vector<AdamState>{format("fp32"), format("bf16")});
     CHECK(some.tensors[0].effects.states[0].eps[0].ratio.count() == 10);
     CHECK(f.tensors[0].effects.states[0].eps[0].ratio.count() == 0);
     CHECK(f.total.states[0].eps[0].ratio.count() == 20);
+}
+
+TEST_CASE("a tensor whose elements share a scale is not divided") {
+    constexpr std::size_t count = 70'000; // more than are examined at a time
+    const Scratch scratch;
+    std::vector<float> gradient(count, 0x1p-20F);
+    gradient[0] = 1;
+    const auto file = save(scratch / "g.safetensors", {{"a.weight.grad", gradient}});
+    AdamOptions options = asked();
+    options.states = {adam_state("e4m3:tensor")};
+    const AdamFindings f = adam_findings(file, options);
+    CHECK(f.total.states[1].held == count);
+    CHECK(f.total.states[1].v_underflow == count - 1);
+    CHECK(f.total.states[1].m_underflow == count - 1);
 }
 
 TEST_CASE("with a warm-up the updates are those of the step's own learning rate, not of the one at the beginning") {

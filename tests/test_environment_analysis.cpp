@@ -45,11 +45,12 @@ void add_small(std::vector<Computation>& all) {
                        AdamQuestion q;
                        q.options = optimizer("adam").options;
                        q.eps = {1e-8, 1e-40};
-                       q.states = q.weights = {format("fp32"), format("bf16")};
-                       const AdamEffects e = adam_effects(q, {.weight = mixed_floats(515, false),
+                       q.weights = {format("fp32"), format("bf16")};
+                       q.states = {format("fp32"), format("bf16"), adam_state("dynamic8:256")};
+                       const AdamEffects e = adam_effects(q, {.weight = mixed_floats(4096, false),
                                                               .m = {},
                                                               .v = {},
-                                                              .gradients = {mixed_floats(515, false, 2)},
+                                                              .gradients = {mixed_floats(4096, false, 2)},
                                                               .repeats = {3}});
                        results << e.nonzero << e.root.bins << e.rate.bins << e.updated << e.lost;
                        for (const StateEffects& s : e.states)

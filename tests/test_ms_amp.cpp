@@ -132,17 +132,18 @@ TEST_CASE("LBAdam and LBAdamW with state in FP8 and FP16") {
                 const std::vector<float> gradient = random_numbers(count, seed, size, 24);
                 const std::vector<float> before = w;
                 const FormatSpec f = format("fp32");
-                const UpdateCounts counts =
-                    update(o, {.t = t, .learning_rate = 0x1p-9},
-                           {.weight_format = f,
-                            .m_format = f,
-                            .v_format = f,
-                            .weight = w,
-                            .gradient = gradient,
-                            .m = m,
-                            .v = v,
-                            .compensation = {},
-                            .scaled = {.weight = format("fp16"), .m = format("e4m3"), .v = format("fp16")}});
+                const UpdateCounts counts = update(o, {.t = t, .learning_rate = 0x1p-9},
+                                                   {.weight_format = f,
+                                                    .m_format = f,
+                                                    .v_format = f,
+                                                    .weight = w,
+                                                    .gradient = gradient,
+                                                    .m = m,
+                                                    .v = v,
+                                                    .compensation = {},
+                                                    .scaled = {.weight = scaled_format("fp16:tensor", true),
+                                                               .m = scaled_format("e4m3:tensor", true),
+                                                               .v = scaled_format("fp16:tensor", false)}});
                 twin.step(o.kind == OptimizerKind::adamw, 0x1p-9F, 0.125F, t, gradient);
                 compare(w, twin.weight, "weight", tally);
                 compare(m, twin.m, "m", tally);
@@ -243,7 +244,7 @@ TEST_CASE("layers in FP8 have FP16 master weights; every parameter's moments are
         ++(layer ? scaled : plain);
         if (!layer) continue;
         std::vector<float> again(trainer.backend()[p.weight].begin(), trainer.backend()[p.weight].end());
-        keep_scaled(format("fp16"), again); // as stored at the start
+        keep_scaled({format("fp16")}, again); // as stored at the start
         CHECK(std::ranges::equal(again, trainer.backend()[p.weight]));
     }
     CHECK(scaled > 0);
@@ -263,7 +264,7 @@ TEST_CASE("layers in FP8 have FP16 master weights; every parameter's moments are
 
 TEST_CASE("formats of master weights and moments, with a scale or without") {
     const Precision p = precision("fp32,m=e4m3:tensor,v=bf16,master=fp16:tensor");
-    CHECK(p.scaled_state == ScaledState{.weight = format("fp16"), .m = format("e4m3"), .v = std::nullopt});
+    CHECK(p.scaled_state == ScaledState{.weight = ScaledFormat{format("fp16")}, .m = ScaledFormat{format("e4m3")}});
     CHECK(p.m == format("fp32"));
     CHECK(p.v == format("bf16"));
     CHECK(precision("ms-amp,m=bf16").scaled_state.m == std::nullopt);

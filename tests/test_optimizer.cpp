@@ -1,4 +1,5 @@
 // Optimizers against torch.optim and others over 1,000 steps, bit for bit, and what low-precision state does to Adam.
+#include "recorded_steps.h"
 #include "sweep.h"
 
 #include <ampscope/formats/codec.h>
@@ -22,27 +23,6 @@ using namespace amp::test;
 
 namespace {
 
-/// The generator of tests/data/torch/optimizer.py: a linear congruential generator for each element.
-class Stream {
-  public:
-    explicit Stream(std::size_t n) : x_(n) {
-        for (std::size_t i = 0; i < n; ++i) x_[i] = (i + 1) * 0x9E3779B97F4A7C15;
-    }
-    std::vector<float> next(int spread, const FormatSpec& f) {
-        std::vector<float> out;
-        for (std::uint64_t& x : x_) {
-            x = x * 6364136223846793005 + 1442695040888963407;
-            const auto m = static_cast<double>(static_cast<std::int64_t>(x >> 40) - (1 << 23));
-            const int e = static_cast<int>((x >> 32) % 256) % (spread + 1);
-            out.push_back(quantize(f, static_cast<float>(std::ldexp(m, -23 - e))));
-        }
-        return out;
-    }
-
-  private:
-    std::vector<std::uint64_t> x_;
-};
-
 /// A parameter with its optimizer state.
 struct Subject {
     FormatSpec weight_format, m_format, v_format;
@@ -60,10 +40,6 @@ struct Subject {
             {weight_format, m_format, v_format, weight, gradient, m, v, compensation, plain, rounding, random_bits});
     }
 };
-
-void hash_into(std::uint64_t& h, std::span<const float> values) {
-    for (const float x : values) h = (h ^ std::bit_cast<std::uint32_t>(x)) * 0x100000001B3;
-}
 
 /// The row of our table that a recorded one is about: that of its name, or of its kind in torch.optim.
 std::string optimizer_of(const nlohmann::json& row) {
@@ -383,9 +359,9 @@ TEST_CASE("state formats are apart: only v in BF16") {
 
 TEST_CASE("names and ranges") {
     CHECK(optimizer_kind_names == std::array<std::string_view, 5>{"sgd", "adam", "adamw", "lion", "muon"});
-    CHECK(optimizer_order_names == std::array<std::string_view, 9>{"torch", "torch-1", "torch-fused", "torch-fused-cpu",
-                                                                   "apex", "ms-amp", "torchao", "optimi",
-                                                                   "lion-pytorch"});
+    CHECK(optimizer_order_names == std::array<std::string_view, 10>{"torch", "torch-1", "torch-fused",
+                                                                    "torch-fused-cpu", "apex", "ms-amp", "torchao",
+                                                                    "bitsandbytes", "optimi", "lion-pytorch"});
     CHECK(optimizer("adamw").options.weight_decay == 0.01);
     CHECK_THROWS_WITH_AS(optimizer("adagrad"), doctest::Contains("adamw"), std::invalid_argument);
     std::set<std::string_view> names;

@@ -279,7 +279,10 @@ TEST_CASE("what sharding does not go with") {
     o.all_reduce.order = AllReduceOrder::halving_doubling;
     refused(o, "of 3 replicas, no power of two");
     o.all_reduce = {.transport = format("e4m3"), .scaled = true};
-    refused(o, "tensors that share one scale");
+    refused(o, "tensors whose elements share scales");
+    o = options(3, Sharding::zero1);
+    o.precision = precision("fp32,v=dynamic8:256");
+    refused(o, "tensors whose elements share scales");
     o = options(3, Sharding::none);
     o.shard.gather = payload_of("bf16");
     refused(o, "is for sharded optimizers");

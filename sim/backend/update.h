@@ -13,7 +13,7 @@ struct UpdateStep {
     std::int64_t t = 1; ///< number of this update, from 1; skipped steps do not count
     double learning_rate = 1e-3;
     double rate_factor = 1; ///< Muon's, of the step but not of the decay: rate_factor() of optimizer.h
-    RandomKey key{}; ///< key of stochastic rounding; an element's index is its position
+    RandomKey key{};        ///< key of stochastic rounding; an element's index is its position
     /// Adam's m and v are already those of this step, as they are after it: only the weights are to change. Gradients
     /// are not looked at.
     bool has_moments = false;
@@ -45,8 +45,10 @@ struct UpdateCounts {
 /// so they do not depend on compiler or vector width; 1 - beta^t is computed in FP64, as in Python.
 UpdateCounts update(const OptimizerOptions& options, const UpdateStep& step, const ParameterState& state);
 
-/// Rounds x to the format under a scale and back, which is what MS-AMP stores of a tensor. The scale is the one that
-/// ScaleRule::ms_amp derives from the largest magnitude of x (NaNs are ignored). FP8 saturates.
-void keep_scaled(const FormatSpec& format, std::span<float> x);
+/// Rounds x to the format under its scales and back, which is what an optimizer's next step reads of the tensor. One
+/// scale for all of it is MS-AMP's: the one that ScaleRule::ms_amp derives from the largest magnitude of x (NaNs are
+/// ignored), and FP8 saturates. Blocks are torchao's, keep_block() of kernels/scaled_state.h; those of x are whole.
+/// `contract`: a table is the one that PyTorch's kernels for AVX2 make, see code_numbers().
+void keep_scaled(const ScaledFormat& format, std::span<float> x, bool contract = false);
 
 } // namespace amp

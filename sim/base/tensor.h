@@ -1,7 +1,7 @@
 // Describes a tensor of a program: name, shape and number format. Its elements are kept by a backend, as floats.
 #pragma once
 
-#include <ampscope/formats/spec.h>
+#include <ampscope/formats/scaled_format.h>
 
 #include <cstdint>
 #include <optional>
@@ -36,21 +36,20 @@ enum class TensorRole : std::uint8_t {
     gradient    ///< the gradient of a tensor of any of these roles
 };
 
-/// Invariant: every element is a value of `format`; if `scaled_as` is set, of that format times a power of two that the
-/// whole tensor shares.
+/// Invariant: every element is a value of `format`; if `scaled_as` is set, a number of that format times its scale.
 struct TensorInfo {
     std::string name; ///< unique, say "h.0.mlp.up.linear"; the name of a gradient ends in ".grad"
     Shape shape;
     FormatSpec format;
     TensorRole role = TensorRole::activation;
-    TensorId storage{};                    ///< if this is a view: the tensor whose elements it shows; else none
-    TensorId gradient_of{};                ///< the tensor that this is the gradient of; else none
-    bool needs_gradient = false;           ///< whether it depends on a parameter
-    std::optional<FormatSpec> scaled_as{}; ///< format of the elements of an MS-AMP ScalingTensor; `format` is FP32 then
+    TensorId storage{};                      ///< if this is a view: the tensor whose elements it shows; else none
+    TensorId gradient_of{};                  ///< the tensor that this is the gradient of; else none
+    bool needs_gradient = false;             ///< whether it depends on a parameter
+    std::optional<ScaledFormat> scaled_as{}; ///< how the elements are kept under scales; `format` is FP32 then
 
     [[nodiscard]] std::int64_t count() const { return element_count(shape); }
     /// The format in which memory holds the elements.
-    [[nodiscard]] const FormatSpec& kept_as() const { return scaled_as ? *scaled_as : format; }
+    [[nodiscard]] const FormatSpec& kept_as() const { return scaled_as ? scaled_as->element : format; }
 };
 
 } // namespace amp

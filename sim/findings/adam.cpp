@@ -42,8 +42,8 @@ AdamQuestion question_of(const OptimizerOptions& o, const std::map<double, std::
         if (std::ranges::find(question.eps, eps) == question.eps.end()) question.eps.push_back(eps);
     std::ranges::sort(question.eps, std::greater<>());
     question.usual_eps = place_of(o.eps, question.eps);
-    std::erase(question.states, format("fp32")); // FP32, with which the others are compared, is always there
-    question.states.insert(question.states.begin(), format("fp32"));
+    std::erase(question.states, AdamState()); // FP32, with which the others are compared, is always there
+    question.states.insert(question.states.begin(), AdamState());
     return question;
 }
 
@@ -256,15 +256,16 @@ class Collector {
         return source;
     }
 
-    /// Calls add(effects, elements) for all elements, in blocks, from any thread.
+    /// Calls add(effects, elements) for all elements, in blocks, from any thread; in one block if they share scales.
     template <class Add>
     void for_each_part(const AdamQuestion& question, const AdamSource& source, std::uint64_t numbers, const Add& add) {
+        const bool shared = question.has_scales() && numbers > 0;
         if (!source.gradients.empty())
-            return for_each_chunk(numbers, source.block(open_, numbers), options_.threads,
+            return for_each_chunk(numbers, shared ? numbers : source.block(open_, numbers), options_.threads,
                                   [&](std::uint64_t begin, std::uint64_t end) {
                                       add(adam_effects(question, source.read(open_, begin, end)), end - begin);
                                   });
-        constexpr std::uint64_t read = 1 << 18, block = 1 << 14;
+        const std::uint64_t read = shared ? numbers : 1 << 18, block = shared ? numbers : 1 << 14;
         detail::StateReader reader(source, open_);
         for (std::uint64_t first = 0; first < numbers; first += read) {
             const AdamHistory history = reader.read(std::min(first + read, numbers));
@@ -362,7 +363,8 @@ bool may_be_adam(const RunFacts& run) {
 AdamOptions standard_adam_options() {
     AdamOptions options;
     for (int k = 4; k <= 15; ++k) options.eps.push_back(std::stod("1e-" + std::to_string(k)));
-    options.states = options.weights = {format("fp32"), format("bf16"), format("fp16")};
+    options.weights = {format("fp32"), format("bf16"), format("fp16")};
+    options.states.assign(options.weights.begin(), options.weights.end());
     return options;
 }
 

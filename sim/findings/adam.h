@@ -21,7 +21,7 @@ bool may_be_adam(const RunFacts& run);
 /// Options of adam_findings(). The defaults are amp-adam's, except for the lists: see standard_adam_options().
 struct AdamOptions {
     std::vector<double> eps;                   ///< values of eps to try; the run's own is added
-    std::vector<FormatSpec> states;            ///< formats of m and v; FP32 is added, the others are compared with it
+    std::vector<AdamState> states;             ///< how m and v are kept; FP32 is added, the others are compared with it
     std::vector<FormatSpec> weights;           ///< formats of the weights, in which small updates may be lost
     std::optional<OptimizerOptions> optimizer; ///< if not given: as run.json says, else AdamW
     /// If not given: as the log says of the step and the parameter's group, or run.json, else the optimizer's.

@@ -30,16 +30,27 @@ std::vector<float> last_gradient(const AdamHistory& history) {
 struct State {
     std::vector<float> weight, m, v;
     FormatSpec weight_format, state_format;
+    ScaledState scaled; ///< of m and v
+    bool contract;
 
-    State(const AdamHistory& history, const FormatSpec& f)
-        : weight(elements(history)), m(history.m), v(history.v), weight_format(format("fp32")), state_format(f) {
+    State(const AdamHistory& history, const AdamState& s, bool contracts)
+        : weight(elements(history)), m(history.m), v(history.v), weight_format(fp32_format()), state_format(s.format),
+          contract(contracts) {
+        const auto count = static_cast<std::int64_t>(weight.size());
+        scaled = {.m = held_in(s.m, count), .v = held_in(s.v, count)};
         m.resize(weight.size());
         v.resize(weight.size());
-        quantize(f, m, m);
-        quantize(f, v, v);
+        store(m, scaled.m);
+        store(v, scaled.v);
     }
+    /// Rounds m, or v, as it is kept.
+    void store(std::span<float> values, const std::optional<ScaledFormat>& under) const {
+        if (under) keep_scaled(*under, values, contract);
+        else quantize(state_format, values, values);
+    }
+    /// `keeps`: scales are applied after the step.
     void step(const OptimizerOptions& options, std::int64_t t, std::span<const float> gradient,
-              bool has_moments = false) {
+              bool has_moments = false, bool keeps = true) {
         update(options, {.t = t, .learning_rate = options.learning_rate, .has_moments = has_moments},
                {.weight_format = weight_format,
                 .m_format = state_format,
@@ -48,7 +59,8 @@ struct State {
                 .gradient = gradient,
                 .m = m,
                 .v = v,
-                .compensation = {}});
+                .compensation = {},
+                .scaled = keeps ? scaled : ScaledState{}});
     }
 };
 
@@ -64,8 +76,8 @@ const OptimizerOptions& last_settings(const AdamQuestion& question, const AdamHi
 
 /// The state before the examined step, and the number of that step.
 std::pair<State, std::int64_t> state_before(const AdamQuestion& question, const AdamHistory& history,
-                                            const FormatSpec& f) {
-    State state(history, f);
+                                            const AdamState& s) {
+    State state(history, s, question.options.contract);
     std::int64_t t = history.first;
     for (std::size_t i = 0; i < history.gradients.size(); ++i) {
         const bool last = i + 1 == history.gradients.size();
@@ -79,7 +91,7 @@ std::pair<State, std::int64_t> state_before(const AdamQuestion& question, const 
 EpsEffects last_step(const OptimizerOptions& options, State& state, std::int64_t t, std::span<const float> gradient,
                      bool has_moments) {
     std::ranges::fill(state.weight, 0.0F);
-    state.step(options, t, gradient, has_moments);
+    state.step(options, t, gradient, has_moments, false);
     const float eps = quantize(state.state_format, options.eps);
     const double correction = kernels::factors_of(options, t).correction2;
     EpsEffects e;
@@ -93,29 +105,57 @@ EpsEffects last_step(const OptimizerOptions& options, State& state, std::int64_t
     return e;
 }
 
-StateEffects effects_of(const AdamQuestion& question, const AdamHistory& history, const FormatSpec& f,
-                        AdamEffects& all) {
-    const auto [before, t] = state_before(question, history, f);
+/// Counts what the state holds after the step.
+void count_stored(State& state, std::span<const float> gradient, double beta2, StateEffects& result) {
+    if (state.scaled.m) result.held = state.m.size();
+    if (state.scaled.m) state.store(state.m, state.scaled.m);
+    if (state.scaled.v) state.store(state.v, state.scaled.v);
+    std::vector<float> decayed = state.v;
+    for (float& v : decayed) v *= static_cast<float>(beta2);
+    state.store(decayed, state.scaled.v);
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+        const float v = state.v[i];
+        result.m_underflow += state.m[i] == 0 && gradient[i] != 0;
+        result.v_underflow += v == 0 && gradient[i] != 0;
+        result.v_stuck += v != 0 && std::isfinite(v) && decayed[i] == v;
+    }
+}
+
+/// The lengths of steps by those of others.
+BinadeCounts stretch_of(std::span<const float> steps, std::span<const float> others, std::span<const float> gradient) {
+    BinadeCounts counts;
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+        if (gradient[i] == 0) continue;
+        const double step = std::abs(steps[i]), other = std::abs(others[i]);
+        counts.add(step == other ? 1 : step / other);
+    }
+    return counts;
+}
+
+/// `usual`: the steps at the usual eps with the question's first state; it is set if it is empty.
+StateEffects effects_of(const AdamQuestion& question, const AdamHistory& history, const AdamState& s,
+                        std::vector<float>& usual, AdamEffects& all) {
+    const auto [before, t] = state_before(question, history, s);
     const std::vector<float> gradient = last_gradient(history);
     OptimizerOptions options = last_settings(question, history);
     options.weight_decay = 0; // only the step counts
     StateEffects result;
     State state = before;
-    for (const double eps : question.eps) {
+    for (std::size_t e = 0; e < question.eps.size(); ++e) {
         state = before;
-        options.eps = eps;
+        options.eps = question.eps[e];
         result.eps.push_back(last_step(options, state, t, gradient, history.gradients.empty()));
+        if (e != question.usual_eps) continue;
+        if (usual.empty()) usual = state.weight;
+        result.stretch = stretch_of(state.weight, usual, gradient);
     }
-    for (std::size_t i = 0; i < gradient.size(); ++i) {
-        const float v = state.v[i];
-        result.v_underflow += v == 0 && gradient[i] != 0;
-        result.v_stuck += v != 0 && std::isfinite(v) && quantize(f, v * static_cast<float>(options.beta2)) == v;
-    }
-    if (f != format("fp32")) return result;
+    const std::vector<float> v = state.v; // before it is stored
+    count_stored(state, gradient, options.beta2, result);
+    if (s != AdamState(fp32_format())) return result;
     const double correction = kernels::factors_of(options, t).correction2;
     for (std::size_t i = 0; i < gradient.size(); ++i) {
         if (gradient[i] == 0) continue;
-        const double root = std::sqrt(state.v[i] / correction);
+        const double root = std::sqrt(v[i] / correction);
         all.root.add(root);
         all.rate.add(options.learning_rate / (root + question.eps[question.usual_eps]));
     }
@@ -124,7 +164,7 @@ StateEffects effects_of(const AdamQuestion& question, const AdamHistory& history
 
 /// Counts the weights with a gradient that the step does not change, in one format of the weights.
 std::uint64_t lost_updates(const AdamQuestion& question, const AdamHistory& history, const FormatSpec& f) {
-    auto [state, t] = state_before(question, history, format("fp32"));
+    auto [state, t] = state_before(question, history, fp32_format());
     OptimizerOptions options = last_settings(question, history);
     options.eps = question.eps[question.usual_eps];
     state.weight_format = f;
@@ -165,7 +205,20 @@ std::uint64_t undecayed(OptimizerOptions options, std::vector<float> weight, con
 
 } // namespace
 
-double AdamQuestion::stored_eps(std::size_t s, std::size_t e) const { return quantize(states[s], eps[e]); }
+AdamState adam_state(std::string_view text) {
+    AdamState state;
+    state.m = scaled_format(text, true);
+    state.v = scaled_format(text, false);
+    if (!state.m) state.format = format(text);
+    if (state.format.is_scale()) throw std::invalid_argument(std::string(text) + ": holds scales, not tensors");
+    return state;
+}
+
+double AdamQuestion::stored_eps(std::size_t s, std::size_t e) const { return quantize(states[s].format, eps[e]); }
+
+bool AdamQuestion::has_scales() const {
+    return std::ranges::any_of(states, [](const AdamState& s) { return s.m.has_value(); });
+}
 
 void BinadeCounts::add(double x) {
     if (x == 0) ++zero;
@@ -208,7 +261,22 @@ void EpsEffects::merge(const EpsEffects& other) {
     ratio.merge(other.ratio);
 }
 
+std::uint64_t StateEffects::longer() const {
+    std::uint64_t n = stretch.infinite;
+    for (const auto& [log2, count] : stretch.bins) n += log2 >= 1 ? count : 0;
+    return n;
+}
+
+std::uint64_t StateEffects::shorter() const {
+    std::uint64_t n = stretch.zero;
+    for (const auto& [log2, count] : stretch.bins) n += log2 < -1 ? count : 0;
+    return n;
+}
+
 void StateEffects::merge(const StateEffects& other) {
+    held += other.held;
+    m_underflow += other.m_underflow;
+    stretch.merge(other.stretch);
     v_underflow += other.v_underflow;
     v_stuck += other.v_stuck;
     eps.resize(std::max(eps.size(), other.eps.size()));
@@ -244,7 +312,8 @@ AdamEffects adam_effects(const AdamQuestion& question, const AdamHistory& histor
         ++result.nonzero;
         if (std::isfinite(g)) result.least_log2 = std::min(result.least_log2.value_or(INT_MAX), std::ilogb(g));
     }
-    for (const FormatSpec& f : question.states) result.states.push_back(effects_of(question, history, f, result));
+    std::vector<float> usual;
+    for (const AdamState& s : question.states) result.states.push_back(effects_of(question, history, s, usual, result));
     if (history.weight.empty()) return result;
     result.updated = result.nonzero;
     for (const FormatSpec& f : question.weights) result.lost.push_back(lost_updates(question, history, f));

@@ -6,21 +6,39 @@
 
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace amp {
 
+/// How m and v are kept: in a format, or under scales.
+struct AdamState {
+    FormatSpec format = fp32_format();    ///< of tensors that no scales hold
+    std::optional<ScaledFormat> m{}, v{}; ///< both or none
+
+    AdamState() = default;
+    AdamState(const FormatSpec& f) : format(f) {}
+    [[nodiscard]] std::string name() const { return m ? m->name() : std::string(format.name); }
+    bool operator==(const AdamState&) const = default;
+};
+
+/// Reads the name of a format, or what scaled_format() reads. Throws std::invalid_argument for anything else.
+AdamState adam_state(std::string_view text);
+
 /// What is computed for every element.
 struct AdamQuestion {
     OptimizerOptions options; ///< where a history has no settings of its own; its eps is ignored
     std::vector<double> eps;
-    std::vector<FormatSpec> states;  ///< formats of m and v
+    std::vector<AdamState> states;   ///< how m and v are kept; steps are compared with those of the first one
     std::vector<FormatSpec> weights; ///< weight formats in which updates may be lost; state is FP32
     std::size_t usual_eps = 0;       ///< index in eps of the eps in use
 
-    /// The e-th eps as the s-th state format holds it.
+    /// The e-th eps as the s-th state format holds it. Under scales, the step is made in FP32.
     [[nodiscard]] double stored_eps(std::size_t s, std::size_t e) const;
+    /// Whether some state has scales, so that what becomes of an element depends on others of its tensor.
+    [[nodiscard]] bool has_scales() const;
 };
 
 /// Counts of elements by powers of two; zeros, infinities and NaNs are counted apart.
@@ -45,11 +63,18 @@ struct EpsEffects {
     void merge(const EpsEffects& other);
 };
 
-/// The effects of one state format, for every eps.
+/// The effects of one state format, for every eps. Under scales, m and v are rounded after the step that they decide.
 struct StateEffects {
+    std::uint64_t held = 0;        ///< elements whose m and v are so kept; others' are FP32, as too few share a tensor
+    std::uint64_t m_underflow = 0; ///< elements whose m is zero though the gradient is not
     std::uint64_t v_underflow = 0; ///< elements whose v is zero though the gradient is not
     std::uint64_t v_stuck = 0;     ///< elements with v != 0 where v * beta2 rounds to v: it cannot decay
+    /// The step's length, by that with the first state of the question, of elements with a gradient; at the usual eps.
+    BinadeCounts stretch{};
     std::vector<EpsEffects> eps{}; ///< in the order of the question
+
+    [[nodiscard]] std::uint64_t longer() const;  ///< elements whose step is at least twice as long, or not finite
+    [[nodiscard]] std::uint64_t shorter() const; ///< elements whose step is less than half as long
     void merge(const StateEffects& other);
 };
 
@@ -70,7 +95,8 @@ struct AdamEffects {
     void merge(const AdamEffects& other);
 };
 
-/// The steps of some elements of one parameter, up to the examined one. Gradients contain no loss scale.
+/// The steps of some elements of one parameter, up to the examined one; of all elements if the question has scales.
+/// Gradients contain no loss scale.
 struct AdamHistory {
     /// Before the last step; empty: unknown. Where there are no gradients, those that the step left: what is lost is
     /// then an estimate, as the step is made once more, from them.

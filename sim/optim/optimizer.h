@@ -7,7 +7,7 @@
 #pragma once
 
 #include <ampscope/formats/names.h>
-#include <ampscope/formats/spec.h>
+#include <ampscope/formats/scaled_format.h>
 
 #include <array>
 #include <optional>
@@ -60,6 +60,7 @@ enum class OptimizerOrder : std::uint8_t {
     apex,            ///< Apex FusedAdam, TransformerEngine: FP32, bias corrections divide, decay inside the update
     ms_amp,          ///< MS-AMP's LBAdamW: FP32, also for beta in 1 - beta^t; eps is added after division by its root
     torchao,         ///< torchao.optim, not compiled: FP32 to the store, m and v by lerp, beta^t rounded to FP32
+    bitsandbytes,    ///< bitsandbytes on the processor: FP32 to the store, m * beta1, then + (1 - beta1) g
     optimi,          ///< optimi, triton=False: every operation rounds, m by lerp, the betas of step t have no bias
     lion_pytorch     ///< lion_pytorch on PyTorch 2.x: every operation rounds, m * beta, then + (1 - beta) g
 };
@@ -87,6 +88,7 @@ constexpr OrderFacts facts_of(OptimizerOrder order) {
     case OptimizerOrder::ms_amp: return {.name = "ms-amp"sv, .single_betas = true};
     case OptimizerOrder::torchao:
         return {.name = "torchao"sv, .lerps = true, .single_betas = true, .single_powers = true};
+    case OptimizerOrder::bitsandbytes: return {.name = "bitsandbytes"sv};
     case OptimizerOrder::optimi: return {.name = "optimi"sv, .rounds_each = true, .lerps = true, .debiases = true};
     case OptimizerOrder::lion_pytorch: return {.name = "lion-pytorch"sv, .rounds_each = true};
     }
@@ -131,10 +133,10 @@ struct OptimizerOptions {
     [[nodiscard]] OptimizerOptions adamw() const;
 };
 
-/// The formats of tensors that are kept under a power-of-two scale each, if any: MS-AMP's ScalingTensor. Their numbers
-/// are FP32 values that keep_scaled() (backend/update.h) rounds at the end of a step.
+/// The formats of tensors that are kept under scales, if any. Their numbers are FP32 values that keep_scaled()
+/// (backend/update.h) rounds at the end of a step.
 struct ScaledState {
-    std::optional<FormatSpec> weight{}, m{}, v{};
+    std::optional<ScaledFormat> weight{}, m{}, v{};
     bool operator==(const ScaledState&) const = default;
 };
 

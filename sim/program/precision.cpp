@@ -64,7 +64,8 @@ Precision integers(std::string_view name) {
 /// MS-AMP's optimization level O2.
 Precision ms_amp() {
     Precision p = scaled("ms-amp");
-    p.scaled_state = {.weight = format("fp16"), .m = format("e4m3"), .v = format("fp16")};
+    p.scaled_state = {
+        .weight = ScaledFormat{format("fp16")}, .m = ScaledFormat{format("e4m3")}, .v = ScaledFormat{format("fp16")}};
     return p;
 }
 
@@ -126,22 +127,30 @@ constexpr FormatKey format_keys[] = {
     {"loss", [](Precision& p) -> FormatSpec& { return p.loss; }},
 };
 
-/// Sets master, m or v to FORMAT or FORMAT:tensor. Returns whether the key is one of them.
+/// What the value of master, m or v says of scales.
+std::optional<ScaledFormat> scaled_state(std::string_view key, std::string_view value) {
+    try {
+        const std::optional<ScaledFormat> f = scaled_format(value, key != "v");
+        if (f && f->block > 0 && key == "master") throw std::invalid_argument("weights have one scale for each tensor");
+        return f;
+    } catch (const std::invalid_argument& error) {
+        throw std::invalid_argument(fmt::format("precision: {}={}", key, error.what()));
+    }
+}
+
+/// Sets master, m or v to FORMAT or what scaled_format() reads. Returns whether the key is one of them.
 bool set_state(Precision& p, std::string_view key, std::string_view value) {
     struct State {
         std::string_view key;
         FormatSpec& plain;
-        std::optional<FormatSpec>& scaled;
+        std::optional<ScaledFormat>& scaled;
     };
     for (const State& s : {State{"master", p.master, p.scaled_state.weight}, State{"m", p.m, p.scaled_state.m},
                            State{"v", p.v, p.scaled_state.v}}) {
         if (s.key != key) continue;
-        constexpr std::string_view suffix = ":tensor";
-        const bool scales = value.ends_with(suffix);
-        const FormatSpec f = tensor_format(key, scales ? value.substr(0, value.size() - suffix.size()) : value);
-        s.plain = scales ? format("fp32") : f;
-        s.scaled.reset();
-        if (scales) s.scaled = f;
+        s.scaled = scaled_state(key, value);
+        if (!s.scaled) s.plain = tensor_format(key, value);
+        else if (s.scaled->block == 0) s.plain = fp32_format(); // with blocks it is that of smaller tensors
         return true;
     }
     return false;

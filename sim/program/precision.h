@@ -40,7 +40,9 @@ struct Precision : LayerArithmetic {
     FormatSpec activations = format("fp32"), gradients = format("fp32"), loss = format("fp32");
     FormatSpec master = format("fp32"); ///< format of parameters and their gradients
     FormatSpec m = format("fp32"), v = format("fp32");
-    ScaledState scaled_state{}; ///< kept under a scale of each tensor (MS-AMP); weights: those that layers scale
+    /// Kept under scales. Weights: those that layers scale. Where m and v are in blocks, `m` and `v` above are for
+    /// tensors that those do not hold, which torchao keeps in the format of the weights.
+    ScaledState scaled_state{};
     /// What differs by layer. Where several name a layer, later ones win for the keys that they set.
     std::vector<LayerPolicy> layers = {last_layer_unscaled()};
     Serving serving{}; ///< formats for serving; used by networks that are not trained
@@ -68,7 +70,8 @@ struct PrecisionRow {
 std::span<const PrecisionRow> precisions();
 
 /// Reads a preset's name, or "[PRESET,]key=value,..." with the keys weights, activations, gradients, loss, master, m,
-/// v, operands (a format each; master, m and v also FORMAT:tensor, with a scale for each tensor), operand-rounding,
+/// v, operands (a format each; master, m and v also FORMAT:tensor, with a scale for each tensor; m and v also
+/// dynamic8:N, dynamic4:N and FORMAT:N, with a scale for each N elements: see scaled_format()), operand-rounding,
 /// accumulate, accumulate-forward, accumulate-backward (accumulators, joined by +), update (nearest, stochastic,
 /// kahan), update-random-bits (1 to 32), scaling (a row of scaling_recipes, or none), scaling-forward,
 /// scaling-backward, scaling-rule, scaling-margin, scaling-history, scaling-amax and scaling-reduce (changes to that

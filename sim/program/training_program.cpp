@@ -108,9 +108,11 @@ void add_clipping(TrainingProgram& t, Tape& tape, double max_norm) {
 void add_update(TrainingProgram& t, const TrainOptions& o, const Precision& q, ParameterTensors& to, bool hidden) {
     Program& p = t.program;
     const TensorInfo weight = p[to.weight];
-    const auto state = [&](std::string_view name, const FormatSpec& f, const std::optional<FormatSpec>& scaled) {
-        const TensorId id = add_tensor(p, fmt::format("{}.{}", weight.name, name), weight.shape, f, TensorRole::state);
-        p[id].scaled_as = scaled;
+    const auto state = [&](std::string_view name, const FormatSpec& f, const std::optional<ScaledFormat>& scaled) {
+        const std::optional<ScaledFormat> held = held_in(scaled, element_count(weight.shape));
+        const TensorId id = add_tensor(p, fmt::format("{}.{}", weight.name, name), weight.shape,
+                                       held ? fp32_format() : f, TensorRole::state);
+        p[id].scaled_as = held;
         return id;
     };
     const bool orthogonal = facts_of(o.optimizer.kind).orthogonalizes;
@@ -272,8 +274,8 @@ void check_sharding(const TrainOptions& o) {
     const ScaledState& scaled = o.precision.scaled_state;
     if (facts_of(o.optimizer.kind).orthogonalizes && (o.shard.is_sharded() || scaled.m || scaled.v))
         throw std::invalid_argument(
-            fmt::format("[train] muon: makes whole matrices orthogonal, from momentum without a scale: {}",
-                        o.shard.is_sharded() ? "it takes no sharded optimizer" : "not for ms-amp"));
+            fmt::format("[train] muon: makes whole matrices orthogonal, from momentum without scales: {}",
+                        o.shard.is_sharded() ? "it takes no sharded optimizer" : "not for ms-amp, nor 8-bit state"));
     if (!o.shard.is_sharded()) {
         if (o.shard.gather)
             throw std::invalid_argument("[train] a format of gathered weights is for sharded optimizers");
@@ -288,8 +290,9 @@ void check_sharding(const TrainOptions& o) {
             fmt::format("[train] {}: of {} replicas, no power of two, {} leaves some without a chunk", sharding,
                         o.replicas, order));
     if (o.all_reduce.scaled || scaled.weight || scaled.m || scaled.v)
-        throw std::invalid_argument(
-            fmt::format("[train] {}: tensors that share one scale (ms-amp) are not divided among replicas", sharding));
+        throw std::invalid_argument(fmt::format(
+            "[train] {}: tensors whose elements share scales (ms-amp, 8-bit state) are not divided among replicas",
+            sharding));
 }
 
 TrainingProgram build_training_program(const TrainOptions& o, const Dataset& data) {

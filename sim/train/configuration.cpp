@@ -139,8 +139,8 @@ Json precision_json(const Precision& p) {
                            {"activations", p.activations.name},
                            {"gradients", p.gradients.name},
                            {"loss", p.loss.name}};
-    const auto state = [](const FormatSpec& plain, const std::optional<FormatSpec>& scaled) {
-        return scaled ? std::string(scaled->name) + ":tensor" : std::string(plain.name);
+    const auto state = [](const FormatSpec& plain, const std::optional<ScaledFormat>& scaled) {
+        return scaled ? scaled->name() : std::string(plain.name);
     };
     json["state_formats"] = {{"master", state(p.master, p.scaled_state.weight)},
                              {"m", state(p.m, p.scaled_state.m)},

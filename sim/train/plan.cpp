@@ -218,6 +218,8 @@ void add_share(MemoryRows& rows, std::string_view purpose, const TrainingProgram
     if (!id) return;
     const TensorInfo& info = t.program[id];
     add_elements(rows, purpose, info.kept_as(), shared ? t.share(info.count()) : info.count());
+    if (info.scaled_as && info.scaled_as->block > 0)
+        add_elements(rows, fmt::format("scales of {}", purpose), fp32_format(), info.scaled_as->scales(info.count()));
 }
 
 /// The weights that a sharded optimizer gathers. What is sent in the master weight's own format needs no second copy:

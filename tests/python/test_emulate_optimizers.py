@@ -122,7 +122,7 @@ def test_weights_of_scaled_layers_are_kept_under_a_scale():
 
     def kept(p, form):
         stored = p.detach().clone().numpy()
-        ampscope._ampscope.keep_scaled(ampscope._ampscope.format(form), stored)
+        ampscope._ampscope.keep_scaled(ampscope._ampscope.ScaledFormat(f"{form}:tensor"), stored)
         return torch.equal(torch.from_numpy(stored), p.detach())
 
     with ampscope.torch.emulate(model, "ms-amp", optimizer=optimizer, skip="2"):
@@ -133,6 +133,30 @@ def test_weights_of_scaled_layers_are_kept_under_a_scale():
         optimizer.step()
         assert kept(model[0].weight, "fp16") and not kept(model[2].weight, "fp16")
         assert all(kept(s["exp_avg"], "e4m3") and kept(s["exp_avg_sq"], "fp16") for s in optimizer.state.values())
+
+
+def test_state_in_blocks_is_rounded_after_the_step():
+    """Of a layer with enough weights; that of its bias stays as it is."""
+    states = {}
+    for text in ("", ",m=dynamic8:256,v=e4m3:256"):
+        torch.manual_seed(0)
+        model = nn.Linear(64, 64)
+        optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+        with ampscope.torch.emulate(model, "amp-bf16" + text, optimizer=optimizer):
+            model(torch.randn(16, 64)).square().mean().backward()
+            optimizer.step()
+            states[text] = [{key: optimizer.state[p][key].clone() for key in ("exp_avg", "exp_avg_sq")}
+                            for p in (model.weight, model.bias)]
+            weight = model.weight.detach().clone()
+        states[text].append(weight)
+    (plain, bias, weight), (scaled, small, same) = states.values()
+    for key, form in (("exp_avg", ampscope._ampscope.ScaledFormat("dynamic8:256")),
+                      ("exp_avg_sq", ampscope._ampscope.ScaledFormat("e4m3:256", False))):
+        stored = plain[key].numpy().copy()
+        ampscope._ampscope.keep_scaled(form, stored)
+        assert torch.equal(torch.from_numpy(stored), scaled[key]) and not torch.equal(plain[key], scaled[key])
+        assert torch.equal(bias[key], small[key])
+    assert torch.equal(weight, same)  # which the first step does not read from what is stored
 
 
 @pytest.mark.parametrize("form", ["bf16", "fp16"])

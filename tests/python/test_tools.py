@@ -11,6 +11,7 @@ import pytest
 import ampscope
 
 GRADIENTS = pathlib.Path(__file__).parents[2] / "notebooks/data/gradients"
+DATA = pathlib.Path(__file__).parents[1] / "data"
 
 
 def said(*command):
@@ -151,6 +152,39 @@ def test_optimizers_are_torchs(name, kind, options):
         theirs.step()
         assert ours.step(g)["changed"] > 990
     assert np.abs(ours.weight - p.detach().numpy()).max() < 1e-6  # torch contracts to fused multiply-adds where it can
+
+
+def test_state_of_8_bits_is_torchaos():
+    """Oracle: what tests/data/torch/optimizer_state.py recorded of torchao; whose elements are spelled again here."""
+    recorded = [json.loads(line) for line in (DATA / "torch/optimizer_state.jsonl").read_text().splitlines()]
+    runs = [r for r in recorded if r["capability"] == "default" and r.get("dtype") == "fp32"
+            and r["package"].startswith("torchao") and r["weight_decay"]]
+    assert len(runs) == 6
+    for run in runs:
+        x = (np.arange(4608, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        drawn = []
+        for spread in [3] + 10 * [12]:
+            x = x * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
+            m = (x >> np.uint64(40)).astype(np.int64) - (1 << 23)
+            e = (x >> np.uint64(32)).astype(np.int64) % 256 % (spread + 1)
+            drawn.append(np.ldexp(m.astype(np.float64), -23 - e).astype(np.float32))
+        adam = ampscope.Optimizer(drawn[0], run["optimizer"], state_format=run["state"],
+                                  **{key: run[key] for key in ("lr", "betas", "eps", "weight_decay")})
+        for step, g in enumerate(drawn[1:], 1):
+            g = np.ldexp(g, -4 * (np.arange(4608) // 256))
+            g[-256:] *= step >= 5
+            adam.step(g)
+            if str(step) in run["hashes"]:
+                h = 0xCBF29CE484222325
+                for word in np.concatenate((adam.weight, adam.m, adam.v)).view(np.uint32).tolist():
+                    h = (h ^ word) * 0x100000001B3 % (1 << 64)
+                assert run["hashes"][str(step)] == f"{h:016x}", (run["state"], step)
+    small = ampscope.Optimizer(np.ones(4095), state_format="dynamic8:256")
+    small.step(np.linspace(0.1, 1, 4095))
+    assert len(np.unique(small.m)) > 4000  # no table has so many
+    for wrong in ("dynamic8", "dynamic8:tensor", "fp16:256"):
+        with pytest.raises(ValueError):
+            ampscope.Optimizer(np.ones(4096), state_format=wrong)
 
 
 def test_state_and_weights_in_other_formats():

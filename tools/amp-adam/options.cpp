@@ -14,11 +14,17 @@ constexpr const char* examples = R"(Examples:
   amp-adam gradient.safetensors --lr 3e-4       one gradient, taken to be that of every step
   amp-adam checkpoint/step-1000                 the optimizer's state in a checkpoint: exact, for its last step
   amp-adam runs/fp32 --at 1e-6 --state fp32,bf16 --weights bf16 --tensor 'h\.0'
+  amp-adam runs/fp32 --state dynamic8:256,e4m3:256   what 8-bit Adam's state does to the steps
   amp-adam runs/fp32 --eps 1e-5,1e-8 --json -
   amp-adam runs/fp32 --optimizer torchao-adamw  the same gradients, in the order of another implementation
 
 Each state format holds Adam's m and v; weights are the formats in which an
-update or weight decay may be lost, m and v then in FP32.)";
+update or weight decay may be lost, m and v then in FP32.
+dynamic8:256 is torchao's 8-bit Adam: codes of a table, a scale for 256 elements;
+dynamic4:128 its 4-bit, e4m3:256 its FP8 state; bnb8:256 bitsandbytes' on the
+processor. e4m3:tensor: a scale a tensor.
+They round m and v after the step: it is said what is lost of these, and how much
+longer or shorter than with FP32 state that makes the steps.)";
 
 std::vector<FormatSpec> formats_of(const char* option, const std::vector<std::string>& names) {
     std::vector<FormatSpec> specs;
@@ -28,6 +34,18 @@ std::vector<FormatSpec> formats_of(const char* option, const std::vector<std::st
             throw std::invalid_argument(std::string(option) + ": '" + name + "' holds scales, not tensors");
     }
     return specs;
+}
+
+std::vector<AdamState> states_of(const std::vector<std::string>& names) {
+    std::vector<AdamState> states;
+    for (const std::string& name : names) {
+        try {
+            states.push_back(adam_state(name));
+        } catch (const std::invalid_argument& error) {
+            throw std::invalid_argument(std::string("--state: ") + error.what());
+        }
+    }
+    return states;
 }
 
 /// The same names as a command line has them.
@@ -45,7 +63,7 @@ struct Words {
 void interpret(const Words& words, AdamToolOptions& options) {
     options.paths.assign(words.paths.begin(), words.paths.end());
     const AdamOptions standard = standard_adam_options();
-    options.states = words.states.empty() ? standard.states : formats_of("--state", words.states);
+    options.states = words.states.empty() ? standard.states : states_of(words.states);
     options.weights = words.weights.empty() ? standard.weights : formats_of("--weights", words.weights);
     if (!words.optimizer.empty()) {
         options.optimizer = optimizer(words.optimizer).options;
@@ -71,7 +89,8 @@ std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& op
         ->transform(real_number(0, 1));
     app.add_option("--at", options.usual_eps, "The eps that advice is about; default: the run's, else 1e-8")
         ->transform(real_number(0, 1));
-    app.add_option("--state", words.states, "Formats of m and v; default " + list_of(standard.states))
+    app.add_option("--state", words.states,
+                   "Formats of m and v, as m= of amp-train's precision has them; default " + list_of(standard.weights))
         ->delimiter(',')
         ->allow_extra_args(false);
     app.add_option("--weights", words.weights, "Formats of the weights; default " + list_of(standard.weights))

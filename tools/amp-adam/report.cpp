@@ -54,7 +54,7 @@ void add_stored(Document& document, const AdamFindings& f) {
             if (const double stored = q.stored_eps(s, e); std::abs(stored - q.eps[e]) > 0.01 * q.eps[e])
                 parts.push_back(fmt::format("{:g} as {:.4g}", q.eps[e], stored));
         if (!parts.empty())
-            document.add(Paragraph{fmt::format("eps in {}: {}.", q.states[s].name, fmt::join(parts, ", "))});
+            document.add(Paragraph{fmt::format("eps in {}: {}.", q.states[s].name(), fmt::join(parts, ", "))});
     }
 }
 
@@ -66,8 +66,8 @@ TableBlock eps_table(const AdamFindings& f) {
             f.censoring),
         .header = {"eps"},
         .rows = {}};
-    for (const FormatSpec& s : f.question.states) {
-        table.header.push_back(fmt::format("{} decides", s.name));
+    for (const AdamState& s : f.question.states) {
+        table.header.push_back(fmt::format("{} decides", s.name()));
         table.header.emplace_back("NaN, inf");
     }
     for (std::size_t i = 0; i < f.question.eps.size(); ++i) {
@@ -81,13 +81,33 @@ TableBlock eps_table(const AdamFindings& f) {
     return table;
 }
 
+/// How many elements are under scales, by state; empty without scales.
+std::string held_text(const AdamFindings& f) {
+    std::vector<std::string> parts;
+    for (std::size_t i = 0; i < f.total.states.size(); ++i)
+        if (f.question.states[i].m)
+            parts.push_back(fmt::format("{} {}", f.question.states[i].name(), grouped(f.total.states[i].held)));
+    if (parts.empty()) return "";
+    return fmt::format("Elements whose m and v are under scales, of {}: {}. Those of smaller tensors stay in FP32.",
+                       grouped(f.total.elements), fmt::join(parts, ", "));
+}
+
 TableBlock state_table(const AdamFindings& f) {
-    TableBlock table{
-        .caption = {}, .header = {"state"}, .rows = {{{"v is 0, the gradient is not"}}, {{"v cannot decay"}}}};
+    TableBlock table{.caption = "long, short: at least twice, less than half the step with state in FP32.",
+                     .header = {"state"},
+                     .rows = {{{"m is 0, the gradient is not"}},
+                              {{"v is 0, the gradient is not"}},
+                              {{"v cannot decay"}},
+                              {{"long steps"}},
+                              {{"short steps"}}}};
     for (std::size_t i = 0; i < f.total.states.size(); ++i) {
-        table.header.push_back(f.question.states[i].name);
-        table.rows[0].push_back(share_cell(f.total.states[i].v_underflow, f.total.nonzero));
-        table.rows[1].push_back(share_cell(f.total.states[i].v_stuck, f.total.elements));
+        table.header.push_back(f.question.states[i].name());
+        const StateEffects& s = f.total.states[i];
+        table.rows[0].push_back(share_cell(s.m_underflow, f.total.nonzero));
+        table.rows[1].push_back(share_cell(s.v_underflow, f.total.nonzero));
+        table.rows[2].push_back(share_cell(s.v_stuck, f.total.elements));
+        table.rows[3].push_back(share_cell(s.longer(), f.total.nonzero));
+        table.rows[4].push_back(share_cell(s.shorter(), f.total.nonzero));
     }
     return table;
 }
@@ -183,6 +203,7 @@ void add_findings(Document& document, const AdamFindings& f, const AdamToolOptio
     document.add(eps_table(f));
     add_stored(document, f);
     document.add(state_table(f));
+    if (const std::string held = held_text(f); !held.empty()) document.add(Paragraph{held});
     document.add(Paragraph{lost_text(f)});
     if (const std::string decay = decay_text(f); !decay.empty()) document.add(Paragraph{decay});
     document.add(tensor_table(f, options));
@@ -198,9 +219,9 @@ Json json_of(const AdamFindings& f, const AdamEffects& e, const std::optional<do
     Json json = {
         {"elements", e.elements}, {"nonzero", e.nonzero}, {"sqrt_v_hat", json_of(e.root)}, {"rate", json_of(e.rate)}};
     for (std::size_t s = 0; s < e.states.size(); ++s) {
-        Json state = {{"format", f.question.states[s].name},
-                      {"v_underflow", e.states[s].v_underflow},
-                      {"v_stuck", e.states[s].v_stuck}};
+        Json state = {{"format", f.question.states[s].name()},  {"held", e.states[s].held},
+                      {"m_underflow", e.states[s].m_underflow}, {"v_underflow", e.states[s].v_underflow},
+                      {"v_stuck", e.states[s].v_stuck},         {"stretch", json_of(e.states[s].stretch)}};
         for (std::size_t i = 0; i < f.question.eps.size(); ++i)
             state["eps"].push_back({{"eps", f.question.eps[i]},
                                     {"stored", f.question.stored_eps(s, i)},

@@ -22,10 +22,10 @@ class OpCaseBuilder {
         if (fill != Fill::zero) case_.operands.push_back({{index}, fill});
         return {index};
     }
-    /// Adds a tensor that is kept in the format under a scale.
-    TensorId scaled_tensor(Shape shape, std::string_view f, Fill fill) {
+    /// Adds a tensor that is kept under scales, as scaled_format() reads them.
+    TensorId scaled_tensor(Shape shape, std::string_view f, Fill fill, bool has_negatives = true) {
         const TensorId id = tensor(std::move(shape), "fp32", fill);
-        case_.program[id].scaled_as = format(f);
+        case_.program[id].scaled_as = scaled_format(f, has_negatives);
         return id;
     }
     StepContext& context() { return case_.context; }
@@ -57,6 +57,7 @@ void gradient_cases(Cases& cases);
 void orthogonal_cases(Cases& cases);
 void update_cases(Cases& cases);
 void scaled_update_cases(Cases& cases);
+void block_state_cases(Cases& cases);
 void block_cast_cases(Cases& cases);
 void delayed_cast_cases(Cases& cases);
 void hadamard_cases(Cases& cases);

@@ -358,9 +358,10 @@ double number_of(Fill fill, const FormatSpec& f, std::uint64_t random, std::int6
 
 std::vector<OpCase> op_cases() {
     Cases cases;
-    for (const auto add : {elementwise_cases, activation_cases, row_cases, attention_cases, image_cases, move_cases,
-                           sum_cases, loss_cases, gradient_cases, orthogonal_cases, update_cases, scaled_update_cases,
-                           block_cast_cases, delayed_cast_cases, hadamard_cases, product_cases, scaled_product_cases})
+    for (const auto add :
+         {elementwise_cases, activation_cases, row_cases, attention_cases, image_cases, move_cases, sum_cases,
+          loss_cases, gradient_cases, orthogonal_cases, update_cases, scaled_update_cases, block_state_cases,
+          block_cast_cases, delayed_cast_cases, hadamard_cases, product_cases, scaled_product_cases})
         add(cases);
     return cases;
 }

@@ -132,13 +132,30 @@ void scaled_update_cases(Cases& cases) {
             op::Update op;
             op.options = row.options;
             op.options.learning_rate = 0.01;
-            op.weight = b.scaled_tensor({600}, "fp16", fill);
+            op.weight = b.scaled_tensor({600}, "fp16:tensor", fill);
             op.gradient = b.tensor({600}, "fp32", fill);
-            op.m = b.scaled_tensor({600}, "e4m3", fill);
-            if (row.options.has_v()) op.v = b.scaled_tensor({600}, "fp16", Fill::positive);
+            op.m = b.scaled_tensor({600}, "e4m3:tensor", fill);
+            if (row.options.has_v()) op.v = b.scaled_tensor({600}, "fp16:tensor", Fill::positive);
             if (facts_of(row.options.kind).has_momentum) op.options.momentum = 0.9;
             cases.push_back(b.build(op));
         }
+}
+
+void block_state_cases(Cases& cases) {
+    for (const char* const state : {"dynamic8:50", "bnb8:70", "dynamic4:30", "e4m3:60", "int8:256"})
+        for (const bool contract : {false, true})
+            for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::zero, Fill::edges}) {
+                OpCaseBuilder b(fmt::format("update state {} {}", state, contract ? "contracted" : ""));
+                b.context().update = 4;
+                op::Update op;
+                op.options = optimizer("torchao-adamw").options;
+                op.options.contract = contract;
+                op.weight = b.tensor({600}, "bf16", fill);
+                op.gradient = b.tensor({600}, "fp32", fill);
+                op.m = b.scaled_tensor({600}, state, fill);
+                op.v = b.scaled_tensor({600}, state, Fill::positive, false);
+                cases.push_back(b.build(op));
+            }
 }
 
 void block_cast_cases(Cases& cases) {

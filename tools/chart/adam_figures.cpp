@@ -15,7 +15,7 @@ namespace {
 
 std::string note_of(const AdamFindings& f, std::size_t state) {
     const EpsEffects& e = f.total.states[state].eps[f.question.usual_eps];
-    if (quantize(f.question.states[state], f.usual_eps()) == 0)
+    if (quantize(f.question.states[state].format, f.usual_eps()) == 0)
         return fmt::format("eps is stored as 0; {} of all steps are NaN or infinite",
                            percent(e.nonfinite, f.total.elements));
     return fmt::format("{} decided by eps, {} with v = 0", percent(e.dominated, f.total.nonzero),
@@ -33,7 +33,7 @@ BarFigure ratio_figure(const AdamFindings& f) {
         .panels = {}};
     for (std::size_t s = 0; s < f.total.states.size(); ++s) {
         const EpsEffects& e = f.total.states[s].eps[f.question.usual_eps];
-        figure.panels.push_back({.name = fmt::format("state in {}", f.question.states[s].name),
+        figure.panels.push_back({.name = fmt::format("state in {}", f.question.states[s].name()),
                                  .note = note_of(f, s),
                                  .bins = {e.ratio.bins.begin(), e.ratio.bins.end()},
                                  .elements = f.total.nonzero});
@@ -62,7 +62,7 @@ LineFigure sweep_figure(const AdamFindings& f) {
             broken.points.emplace_back(x, 100 * Share{f.total.states[s].eps[i].nonfinite, f.total.elements}.rate());
         }
         figure.panels.push_back(
-            {.name = fmt::format("state in {}", f.question.states[s].name), .note = {}, .series = {decided, broken}});
+            {.name = fmt::format("state in {}", f.question.states[s].name()), .note = {}, .series = {decided, broken}});
     }
     return figure;
 }

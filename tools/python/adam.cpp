@@ -44,10 +44,22 @@ void bind_effects(nb::module_& m) {
         .def_ro("nonfinite", &EpsEffects::nonfinite, "The number of elements whose step is NaN or infinite.")
         .def_ro("ratio", &EpsEffects::ratio, "The BinadeCounts of sqrt(v_hat) / eps of elements with a gradient.");
     nb::class_<StateEffects>(m, "StateEffects", "What one format of m and v does.")
+        .def_ro("held", &StateEffects::held,
+                "The number of elements whose m and v are kept so; under scales, those of small tensors are not.")
+        .def_ro("m_underflow", &StateEffects::m_underflow,
+                "The number of elements whose m is zero though the gradient is not.")
         .def_ro("v_underflow", &StateEffects::v_underflow,
                 "The number of elements whose v is zero though the gradient is not.")
         .def_ro("v_stuck", &StateEffects::v_stuck,
                 "The number of elements whose v times beta2 rounds to v: it cannot decay.")
+        .def_ro("stretch", &StateEffects::stretch,
+                "The BinadeCounts of the step's length, divided by that with m and v in FP32, at the usual eps.")
+        .def_prop_ro("longer", &StateEffects::longer,
+                     "The number of elements whose step is at least twice as long as with m and v in FP32.",
+                     InEnvironment())
+        .def_prop_ro("shorter", &StateEffects::shorter,
+                     "The number of elements whose step is less than half as long as with m and v in FP32.",
+                     InEnvironment())
         .def_ro("eps", &StateEffects::eps, "An EpsEffects for each eps of the question.");
     nb::class_<AdamEffects>(m, "AdamEffects", "What eps and formats do to the elements of a tensor, or of several.")
         .def_ro("elements", &AdamEffects::elements)
@@ -73,10 +85,16 @@ void bind_effects(nb::module_& m) {
 
 void bind_adam(nb::module_& m) {
     bind_effects(m);
+    nb::class_<AdamState>(m, "AdamState", "How m and v are kept.")
+        .def_prop_ro("name", &AdamState::name, "What --state calls it.", InEnvironment())
+        .def("__str__", &AdamState::name, InEnvironment())
+        .def_ro("format", &AdamState::format, "The format of tensors that no scales hold.")
+        .def_ro("m", &AdamState::m, "The ScaledFormat of m, or None.")
+        .def_ro("v", &AdamState::v, "The ScaledFormat of v, or None.");
     nb::class_<AdamQuestion>(m, "AdamQuestion", "What was asked of every element.")
         .def_ro("options", &AdamQuestion::options, "The OptimizerOptions.")
         .def_ro("eps", &AdamQuestion::eps, "The values of eps, descending.")
-        .def_ro("states", &AdamQuestion::states, "The formats of m and v; the first is FP32.")
+        .def_ro("states", &AdamQuestion::states, "An AdamState for each format of m and v; the first is FP32.")
         .def_ro("weights", &AdamQuestion::weights, "The formats of the weights, in which small updates may be lost.")
         .def_ro("usual_eps", &AdamQuestion::usual_eps, "The index in eps of the eps in use.")
         .def("stored_eps", &AdamQuestion::stored_eps, nb::arg("state"), nb::arg("eps"),

@@ -36,7 +36,7 @@ std::vector<std::string> optimizer_keys(const Precision& p) {
         if (f != fp32_format()) keys.push_back(fmt::format("{}={}", key, f.name));
     for (const auto& [key, f] :
          {std::pair("master", p.scaled_state.weight), {"m", p.scaled_state.m}, {"v", p.scaled_state.v}})
-        if (f) keys.push_back(fmt::format("{}={}:tensor", key, f->name));
+        if (f) keys.push_back(fmt::format("{}={}", key, f->name()));
     if (p.update != UpdateRounding::nearest)
         keys.push_back(fmt::format("update={}", update_rounding_names[static_cast<std::size_t>(p.update)]));
     if (p.update_random_bits != 32) keys.push_back(fmt::format("update-random-bits={}", p.update_random_bits));

@@ -46,7 +46,7 @@ Update update_of(const std::string& name, double lr, double beta1, double beta2,
 /// weight, m and v, and `kept` those under which they are kept with a scale each. Lost, changed and non-finite weights.
 std::tuple<std::int64_t, std::int64_t, std::int64_t>
 step(const Update& how, std::int64_t t, const std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>& key,
-     const std::vector<FormatSpec>& formats, const std::vector<std::optional<FormatSpec>>& kept, const Floats& weight,
+     const std::vector<FormatSpec>& formats, const std::vector<std::optional<ScaledFormat>>& kept, const Floats& weight,
      const Array<float>& gradient, const Floats& m, const Floats& v, const Floats& compensation) {
     if (gradient.size() != weight.size()) throw std::invalid_argument("gradient and weight differ in size");
     const auto expect_size = [&](const Floats& state, bool used, const char* name) {
@@ -116,6 +116,24 @@ void bind_optimizer(nb::module_& m) {
                 "The learning rate of what Muon leaves to AdamW; 0 stands for Muon's own.")
         .def_ro("contract", &OptimizerOptions::contract,
                 "Whether torch's orders compute a * b + c with one rounding, as its kernels for AVX2 do.");
+    nb::class_<ScaledFormat>(m, "ScaledFormat", "How optimizer state is kept under scales.")
+        .def(
+            "__init__",
+            [](ScaledFormat* self, const std::string& text, bool has_negatives) {
+                const std::optional<ScaledFormat> f = scaled_format(text, has_negatives);
+                if (!f) throw std::invalid_argument(text + ": expected FORMAT:tensor or FORMAT:N");
+                new (self) ScaledFormat(*f);
+            },
+            nb::arg("text"), nb::arg("has_negatives") = true, InEnvironment())
+        .def_prop_ro("name", &ScaledFormat::name, "FORMAT:tensor or FORMAT:N.", InEnvironment())
+        .def_ro("element", &ScaledFormat::element, "The format of the numbers; of a table, that of its codes.")
+        .def_ro("block", &ScaledFormat::block, "The number of elements that share a scale; 0 stands for all.")
+        .def_prop_ro(
+            "map", [](const ScaledFormat& f) { return std::string(row_of(f.map).name); },
+            "The table that codes index: none, dynamic8, bnb8 or dynamic4.", InEnvironment())
+        .def_ro("has_negatives", &ScaledFormat::has_negatives, "Whether the table has negative numbers.")
+        .def("holds", &ScaledFormat::holds, nb::arg("elements"), "Whether a tensor of so many elements is kept so.",
+             InEnvironment());
     nb::class_<Update>(m, "OptimizerUpdate").def_ro("options", &Update::options);
     m.def(
         "optimizer_options", [](const std::string& name) { return optimizer(name).options; }, nb::arg("name"),
@@ -128,7 +146,7 @@ void bind_optimizer(nb::module_& m) {
           nb::arg("weight").noconvert(), nb::arg("gradient").noconvert(), nb::arg("m").noconvert(),
           nb::arg("v").noconvert(), nb::arg("compensation").noconvert(), InEnvironment());
     m.def(
-        "keep_scaled", [](const FormatSpec& format, const Floats& x) { keep_scaled(format, span_of_writable(x)); },
+        "keep_scaled", [](const ScaledFormat& format, const Floats& x) { keep_scaled(format, span_of_writable(x)); },
         nb::arg("format"), nb::arg("x").noconvert(), InEnvironment());
     std::vector<std::string> names;
     for (const OptimizerRow& row : optimizers()) names.emplace_back(row.name);

@@ -50,12 +50,20 @@ UpdateCounts& UpdateCounts::operator+=(const UpdateCounts& other) {
     return *this;
 }
 
-void keep_scaled(const FormatSpec& format, std::span<float> x) {
+void keep_scaled(const ScaledFormat& format, std::span<float> x, bool contract) {
     const FloatEnvironment environment;
+    if (format.block > 0) {
+        const std::span<const float> numbers = code_numbers(format, contract);
+        const auto block = static_cast<std::size_t>(format.block);
+        for (std::size_t begin = 0; begin < x.size(); begin += block)
+            kernels::keep_block(format, numbers.data(), static_cast<int>(numbers.size()), x.data() + begin,
+                                std::min(block, x.size() - begin));
+        return;
+    }
     float amax = 0;
     for (const float value : x) amax = std::abs(value) > amax ? std::abs(value) : amax;
-    const BlockScale scale = block_scale(ScaleRule::ms_amp, format, amax);
-    for (float& value : x) value = kernels::scaled_value(format, value, scale);
+    const BlockScale scale = block_scale(ScaleRule::ms_amp, format.element, amax);
+    for (float& value : x) value = kernels::scaled_value(format.element, value, scale);
 }
 
 namespace {
@@ -91,8 +99,8 @@ UpdateCounts update(const OptimizerOptions& options, const UpdateStep& step, con
     std::vector<float> before;
     if (scaled.weight) before.assign(state.weight.begin(), state.weight.end());
     UpdateCounts counts = update_blocks(options, step, kernels::factors_of(options, step.t), state);
-    if (scaled.m) keep_scaled(*scaled.m, state.m);
-    if (scaled.v) keep_scaled(*scaled.v, state.v);
+    if (scaled.m) keep_scaled(*scaled.m, state.m, options.contract);
+    if (scaled.v) keep_scaled(*scaled.v, state.v, options.contract);
     if (!scaled.weight) return counts;
     keep_scaled(*scaled.weight, state.weight);
     return kernels::count(before.data(), state.weight.data(), nullptr, nullptr, state.gradient.data(), before.size());

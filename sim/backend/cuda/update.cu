@@ -42,8 +42,25 @@ struct SingleArithmetic {
     }
 };
 
+/// The part of keep_scaled() about blocks, on the device: a thread has a block.
+void keep_blocks(const CudaDevice& device, const ScaledFormat& format, std::span<float> values, bool contract) {
+    const std::span<const float> table = code_numbers(format, contract);
+    const DeviceArray<float> memory(device, table.size());
+    if (!table.empty()) memory.upload(table.data());
+    const float* const numbers = memory.data();
+    const int length = static_cast<int>(table.size());
+    float* const x = values.data();
+    const auto block = static_cast<std::size_t>(format.block), count = values.size();
+    cuda::each(device, static_cast<std::int64_t>((count + block - 1) / block), [=] AMPSCOPE_DEVICE(std::int64_t i) {
+        const std::size_t begin = static_cast<std::size_t>(i) * block;
+        kernels::keep_block(format, numbers, length, x + begin, count - begin < block ? count - begin : block);
+    });
+}
+
 /// Does what keep_scaled() does, on the device.
-void keep_scaled(const CudaDevice& device, const FormatSpec& f, std::span<float> values) {
+void keep_scaled(const CudaDevice& device, const ScaledFormat& format, std::span<float> values, bool contract) {
+    if (format.block > 0) return keep_blocks(device, format, values, contract);
+    const FormatSpec f = format.element;
     const DeviceArray<std::uint32_t> memory(device, 1);
     std::uint32_t* const amax = memory.data(); // its bits are ordered as magnitudes are, with NaN above
     float* const x = values.data();
@@ -98,10 +115,10 @@ void run(Cuda& cuda, const Update& op) {
             options, step, factors, state, SingleArithmetic{options.contract}, static_cast<std::size_t>(i), 1);
         if (!scales) add_counts(total, own);
     });
-    if (state.scaled.m) keep_scaled(cuda.device(), *state.scaled.m, state.m);
-    if (state.scaled.v) keep_scaled(cuda.device(), *state.scaled.v, state.v);
+    if (state.scaled.m) keep_scaled(cuda.device(), *state.scaled.m, state.m, options.contract);
+    if (state.scaled.v) keep_scaled(cuda.device(), *state.scaled.v, state.v, options.contract);
     if (scales) {
-        keep_scaled(cuda.device(), *state.scaled.weight, state.weight);
+        keep_scaled(cuda.device(), *state.scaled.weight, state.weight, options.contract);
         cuda::each(cuda.device(), static_cast<std::int64_t>(count), [=] AMPSCOPE_DEVICE(std::int64_t i) {
             add_counts(total, kernels::count(before + i, state.weight.data() + i, nullptr, nullptr,
                                              state.gradient.data() + i, 1));

@@ -2,8 +2,8 @@
 // cpu/detail/update_loops.h and the type Block: 512 elements for the processor, one element for a device.
 #pragma once
 
-#include <ampscope/formats/block.h>
 #include <ampscope/formats/codec.h>
+#include <ampscope/sim/backend/kernels/scaled_state.h>
 #include <ampscope/sim/backend/kernels/update_loops.h>
 #include <ampscope/sim/backend/update.h>
 
@@ -18,12 +18,6 @@ struct Factors {
     double correction1, correction2, beta1, beta2;
 };
 Factors factors_of(const OptimizerOptions& options, std::int64_t t);
-
-/// The value that MS-AMP stores for x, see keep_scaled().
-AMPSCOPE_INLINE float scaled_value(const FormatSpec& f, float x, const BlockScale& scale) {
-    const Overflow overflow = f.bits() == 8 ? Overflow::saturate_all : Overflow::infinity;
-    return named(quantize(f, x * scale.encode, {.overflow = overflow}) * scale.decode);
-}
 
 /// to[i] = from[i], in a loop, since devices have no std::copy_n: formats/bits.h.
 constexpr void copy(const float* from, std::size_t n, float* to) {
@@ -142,6 +136,7 @@ constexpr bool is_fused_sgd(OptimizerOrder order) {
     case OptimizerOrder::apex:
     case OptimizerOrder::ms_amp:
     case OptimizerOrder::torchao:
+    case OptimizerOrder::bitsandbytes:
     case OptimizerOrder::optimi:
     case OptimizerOrder::lion_pytorch: break;
     }
@@ -259,10 +254,11 @@ constexpr void adam(const BlockState<Arithmetic>& b, const Factors& factors) {
     case OptimizerOrder::optimi:
     case OptimizerOrder::lion_pytorch: return torch_adam(b, factors);
     case OptimizerOrder::torch_fused: return fused_adam<TorchFusedKernel>(b, factors);
-    case OptimizerOrder::torch_fused_cpu: return fused_adam<TorchFusedCpuKernel>(b, factors);
+    case OptimizerOrder::torch_fused_cpu: return fused_adam<FusedCpuKernel<true>>(b, factors);
     case OptimizerOrder::apex: return fused_adam<ApexKernel>(b, factors);
     case OptimizerOrder::ms_amp: return fused_adam<MsAmpKernel>(b, factors);
     case OptimizerOrder::torchao: return fused_adam<TorchAoKernel>(b, factors);
+    case OptimizerOrder::bitsandbytes: return fused_adam<FusedCpuKernel<false>>(b, factors);
     }
 }
 

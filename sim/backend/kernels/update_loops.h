@@ -130,19 +130,23 @@ struct TorchFusedKernel {
     }
 };
 
-/// Follows ATen/native/cpu/FusedAdamKernel.cpp: scalars are rounded to FP32, and so is every operation, but for sums of
-/// a product that a kernel for AVX2 contracts.
-struct TorchFusedCpuKernel {
+/// Follows ATen/native/cpu/FusedAdamKernel.cpp or, without lerp, _optimizer_update_8bit_blockwise_cpu of bitsandbytes:
+/// scalars are rounded to FP32, and so is every operation, but for sums of a product that a kernel for AVX2 contracts.
+template <bool lerps>
+struct FusedCpuKernel {
     AMPSCOPE_KERNEL void run(const FusedAdam* f, float* weight, const float* gradient, float* m, float* v,
                              float* change, std::size_t n) {
-        const auto towards = static_cast<float>(1 - f->beta1), beta2 = static_cast<float>(f->beta2);
+        const auto towards = static_cast<float>(1 - f->beta1);
+        [[maybe_unused]] const auto beta1 = static_cast<float>(f->beta1);
+        const auto beta2 = static_cast<float>(f->beta2);
         const auto rest = static_cast<float>(1 - f->beta2), eps = static_cast<float>(f->eps);
         const auto decay = static_cast<float>(f->weight_decay);
         const auto kept = static_cast<float>(1 - f->learning_rate * f->weight_decay);
         const auto step = static_cast<float>(-(f->learning_rate / f->correction1));
         const auto root = static_cast<float>(std::sqrt(f->correction2));
-        const bool near = towards < 0.5F, contracts = f->contracts;
-        const float factor = near ? towards : towards - 1;
+        const bool contracts = f->contracts;
+        [[maybe_unused]] const bool near = towards < 0.5F;
+        [[maybe_unused]] const float factor = near ? towards : towards - 1;
         const auto multiply_and_add = [contracts](float x, float y, float z) {
             return contracts ? multiply_add<true, false>(x, y, z) : multiply_add<false, false>(x, y, z);
         };
@@ -150,7 +154,8 @@ struct TorchFusedCpuKernel {
             float g = gradient[i];
             if (f->weight_decay != 0 && f->decouples) weight[i] *= kept;
             else if (f->weight_decay != 0) g = multiply_and_add(weight[i], decay, g);
-            m[i] = multiply_and_add(factor, g - m[i], near ? m[i] : g);
+            if constexpr (lerps) m[i] = multiply_and_add(factor, g - m[i], near ? m[i] : g);
+            else m[i] = multiply_and_add(towards, g, m[i] * beta1);
             v[i] = multiply_and_add(rest * g, g, v[i] * beta2);
             change[i] = step * m[i] / (std::sqrt(v[i]) / root + eps);
         }

@@ -114,13 +114,13 @@ std::vector<std::string> state_faults(const AdamEffects& effects, const AdamQues
     std::vector<std::string> faults;
     for (std::size_t s = 1; s < effects.states.size(); ++s) {
         const StateEffects& state = effects.states[s];
-        const std::string_view name = question.states[s].name;
+        const std::string name = question.states[s].name();
         const std::uint64_t broken = state.eps[question.usual_eps].nonfinite;
         if (broken > 0) { // what else these formats do does not matter then
-            faults.push_back(fmt::format("in {}{} {} of the steps are NaN or infinite", name,
-                                         question.stored_eps(s, question.usual_eps) == 0 ? " eps is stored as 0, and"
-                                                                                          : "",
-                                         percent(broken, effects.elements)));
+            faults.push_back(
+                fmt::format("in {}{} {} of the steps are NaN or infinite", name,
+                            question.stored_eps(s, question.usual_eps) == 0 ? " eps is stored as 0, and" : "",
+                            percent(broken, effects.elements)));
             continue;
         }
         if (share(state.v_underflow, effects.nonzero) >= few)
@@ -129,6 +129,9 @@ std::vector<std::string> state_faults(const AdamEffects& effects, const AdamQues
         if (share(state.v_stuck, effects.elements) >= few)
             faults.push_back(fmt::format("v in {} cannot decay by beta2 {:g} in {} of the elements", name,
                                          question.options.beta2, percent(state.v_stuck, effects.elements)));
+        if (share(state.longer(), effects.nonzero) >= few)
+            faults.push_back(fmt::format("with m and v in {} {} of the steps are twice as long as in FP32, or longer",
+                                         name, percent(state.longer(), effects.nonzero)));
     }
     return faults;
 }
@@ -139,8 +142,8 @@ void advise(AdamFindings& findings) {
     if (tells_nothing(findings.total, findings.question) && !findings.censoring.hides_any())
         findings.advice = "Advice: none, as no gradient is finite and not zero.";
     else
-        findings.advice = "Advice: " + about_eps(findings) + about_muted(findings) + about_states(findings) +
-                          about_weights(findings);
+        findings.advice =
+            "Advice: " + about_eps(findings) + about_muted(findings) + about_states(findings) + about_weights(findings);
 }
 
 } // namespace amp::detail

@@ -8,7 +8,6 @@ from typing import Any
 
 from . import _ampscope
 from ._ampscope import AdamFindings, ComparisonFindings, DiffFindings, HistogramFindings, LossScaleFindings
-from ._conversions import quantize
 from ._tables import Table, main_table, plain_table
 from ._tools import command_of, paths_or_sample
 
@@ -78,9 +77,10 @@ def _precision_rows(f):
 
 def _adam_rows(f):
     return main_table("adam", (
-        [f.name, str(format), eps, quantize(eps, format).item(), at.dominated, at.nonfinite, state.v_underflow,
-         state.v_stuck, f.total.nonzero]
-        for format, state in zip(f.question.states, f.total.states) for eps, at in zip(f.question.eps, state.eps)))
+        [f.name, str(asked), eps, f.question.stored_eps(s, e), state.eps[e].dominated, state.eps[e].nonfinite,
+         state.v_underflow, state.v_stuck, f.total.nonzero]
+        for s, (asked, state) in enumerate(zip(f.question.states, f.total.states))
+        for e, eps in enumerate(f.question.eps)))
 
 
 def _scaler_rows(f):

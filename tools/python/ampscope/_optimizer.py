@@ -19,7 +19,9 @@ class Optimizer:
     weight              any shape; values are rounded to weight_format; .weight, .m and .v are arrays of FP32 that hold
                         values of their formats
     betas, eps, momentum, nesterov   of the row, unless they are given; weight_decay is 0 unless it is
-    state_format        of m and v, or of the one state of SGD, Lion and Muon; v_format where v's differs
+    state_format        of m and v, or of the one state of SGD, Lion and Muon; v_format where v's differs. Also with
+                        scales, as m= of a precision: "dynamic8:256" for 8-bit Adam, "e4m3:tensor"; a tensor that is too
+                        small for blocks is kept in FP32
     rounding            how a new weight gets into its format: nearest, stochastic (by seed), or kahan
     random_bits         of stochastic rounding, 1 to 32 for each weight
     Raises ValueError for names and numbers out of range."""
@@ -35,10 +37,13 @@ class Optimizer:
             name, lr, *(betas or (row.beta1, row.beta2)), row.eps if eps is None else eps, weight_decay,
             row.momentum if momentum is None else momentum, rounding, 0.0,
             row.nesterov if nesterov is None else nesterov, random_bits)
-        self._formats = [as_format(f) for f in (weight_format, state_format, v_format or state_format)]
+        weight = as_floats(weight)
+        kept = [(as_format(weight_format), None), _kept(state_format, weight.size, True),
+                _kept(v_format or state_format, weight.size, False)]
+        self._formats, self._scaled = [f for f, _ in kept], [scaled for _, scaled in kept]
         self._seed, self.steps = seed, 0
         nearest = _ampscope.policy()
-        self.weight = _ampscope.quantize(self._formats[0], as_floats(weight), nearest)
+        self.weight = _ampscope.quantize(self._formats[0], weight, nearest)
         if row.kind == "muon" and self.weight.ndim != 2:
             raise ValueError(f"{name}: expected a matrix, got {self.weight.ndim} axes; others are left to AdamW")
         none = np.zeros(0, np.float32)
@@ -52,5 +57,14 @@ class Optimizer:
         self.steps += 1
         gradient = np.broadcast_to(as_floats(gradient), self.weight.shape).astype(np.float32, order="C")
         counts = _ampscope.optimizer_step(self._update, self.steps, (self._seed, 0, self.steps), self._formats,
-                                          [None] * 3, self.weight, gradient, self.m, self.v, self._compensation)
+                                          self._scaled, self.weight, gradient, self.m, self.v, self._compensation)
         return dict(zip(("lost", "changed", "nonfinite"), counts))
+
+
+def _kept(form: FormatLike, elements: int,
+          has_negatives: bool) -> tuple[_ampscope.Format, _ampscope.ScaledFormat | None]:
+    """The format of the numbers of m or v, and how they are kept under scales, if so."""
+    if not isinstance(form, str) or ":" not in form:
+        return as_format(form), None
+    scaled = _ampscope.ScaledFormat(form, has_negatives)
+    return as_format("fp32"), scaled if scaled.holds(elements) else None

@@ -92,9 +92,10 @@ class Optimizers:
         return t
 
     def _scaled(self, p):
-        """The formats under which weight, m and v are kept with a scale each."""
-        weight, m, v = self._precision.scaled_state
-        return [None if self._precision.has_recipe and id(p) not in self._layers else weight, m, v]
+        """How weight, m and v are kept under scales; None where they are not."""
+        weight, *state = self._precision.scaled_state
+        weight = None if self._precision.has_recipe and id(p) not in self._layers else weight
+        return [weight, *(f if f and f.holds(p.numel()) else None for f in state)]
 
     # The functions that the steps of PyTorch's optimizers call.
 
@@ -156,9 +157,11 @@ class Optimizers:
         held = [_held(t) for t in (p.detach(), m, v, lost)]
         gradient = quantize(gradient.detach().float().contiguous(), formats["master"])
         weight, *others = (t.numpy() for t in held)
-        _ampscope.optimizer_step(update, t, (self._seed, number, number_of_step),
-                                 [_ampscope.format(formats[key]) for key in ("master", "m", "v")], self._scaled(p),
-                                 weight, gradient.numpy(), *others)
+        scaled = self._scaled(p)
+        plain = [_ampscope.format("fp32" if under else formats[key])
+                 for key, under in zip(("master", "m", "v"), [None, *scaled[1:]])]
+        _ampscope.optimizer_step(update, t, (self._seed, number, number_of_step), plain, scaled, weight,
+                                 gradient.numpy(), *others)
         with torch.no_grad():
             for t, stepped in zip((p, m, v, lost), held):
                 if t is not None and stepped.data_ptr() != t.data_ptr():
