@@ -164,12 +164,30 @@ TEST_CASE("mismatches: equal logits, logits that are no numbers, probabilities t
     CHECK(broken.mean().token.largest_at == 2);
     CHECK(broken.mean().distribution->other_choice == 0);
 
+    // Neither gives the last token a probability, and only training the first; an FP64 logit may be anything.
+    MismatchSum masked;
+    constexpr double none_at_all = -std::numeric_limits<double>::infinity();
+    masked.add(std::vector<double>{0, 0, none_at_all}, std::vector<double>{none_at_all, 0, none_at_all}, 1);
+    CHECK(masked.mean().token.kl_training == doctest::Approx(1 - std::log(2)));
+    CHECK(masked.mean().distribution->kl_serving == doctest::Approx(std::log(2)));
+    CHECK(std::isinf(masked.mean().distribution->kl_training));
+    CHECK(std::isinf(masked.mean().distribution->chi2));
+    CHECK(masked.mean().distribution->js_divergence ==
+          doctest::Approx((std::log(2.) / 2 + std::log(2. / 3) / 2 + std::log(4. / 3)) / 2));
+    masked.add(std::vector<double>{0, 0, none_at_all}, std::vector<double>{none_at_all, 0, none_at_all}, 0);
+    CHECK(masked.mean().nonfinite == 1);                           // log q of the token itself is no number
+    CHECK(std::isnan(MismatchSum().mean().token.mult_prob_error)); // of no token at all
+    MismatchSum tiny; // p^2 / q = exp(-1600 + 1600), where neither is a number in double
+    tiny.add(std::vector<double>{0, -800}, std::vector<double>{0, -1600}, 0);
+    CHECK(tiny.mean().distribution->chi2 == doctest::Approx(1));
+
     // exp(-2000) is 0 in double: what serving gives to the second token is all of KL(q | p).
     far.add(std::vector<float>{2000, 0}, std::vector<float>{0, 2000}, 0);
     CHECK(far.mean().distribution->kl_training == 2000);
     CHECK(far.mean().distribution->kl_serving == 2000);
     CHECK(far.mean().distribution->js_divergence == doctest::Approx(std::log(2)));
     CHECK(far.mean().distribution->largest == 1);
+    CHECK(std::isinf(far.mean().distribution->chi2));
     CHECK(far.mean().distribution->other_choice == 1);
     CHECK(far.mean().token.largest == 2000);
 
@@ -222,13 +240,83 @@ TEST_CASE("amp-train --against: equal settings give zeros, others tell where the
     CHECK(back["servings"][0]["training_loss"] == fp32["serving_loss"]);
 }
 
+TEST_CASE("amp-train --against as-trained,key=value changes that key alone") {
+    const Scratch scratch;
+    const std::string runs = (scratch / "runs").string(), data = "--modulus 7 ";
+    const std::string words = "--width 16 --heads 2 --batch 8 --steps 4 --record-every 0 --checkpoint-every 4 ";
+    const auto trains = [&](const std::string& options) {
+        const Outcome o = train(data + words + options + " --record " + runs);
+        REQUIRE_MESSAGE(o.code == 0, o.err);
+    };
+    const auto serving = [&](const std::string& run, const std::string& options) {
+        return train.json(data + "--evaluate '" + runs + "/" + run + "' --against " + options)["servings"][0];
+    };
+    trains("--autocast-policy cpu --layer h.0.mlp:fp32 --precision amp-bf16,accumulate=hopper-wgmma-bf16");
+    const std::string run = "amp-bf16,accumulate=hopper-wgmma-bf16";
+    CHECK(serving(run, "as-trained,m=bf16")["ops"].empty()); // nothing of forward: tables and policies stay
+    CHECK_FALSE(serving(run, "amp-bf16,accumulate=hopper-wgmma-bf16")["ops"].empty());
+    CHECK_FALSE(serving(run, "as-trained,accumulate=exact")["ops"].empty()); // another one than the run has already
+    trains("--precision fp8-current,fp8-delayed");
+    CHECK_FALSE(serving("fp8-current", "as-trained,scaling-format=e5m2")["ops"].empty());
+    const Json cached = serving("fp8-delayed", "as-trained --kv-cache e4m3"); // whose scales are current ones
+    CHECK(cached["ops"][0]["tensor"] == "h.0.attn.matmul");
+    const auto refused = [&](const std::string& name, const std::string& options, std::string_view part) {
+        train.check_error(data + "--evaluate '" + runs + "/" + name + "' --against " + options, 2, {part});
+    };
+    for (const char* other : {"fp8-delayed,scaling-margin=2", "fp8-delayed,scaling-history=4",
+                              "fp8-delayed,scaling-amax=most-recent", "as-trained,scaling-format=e5m2"})
+        refused("fp8-delayed", other, "left no such delayed scale");
+    refused("fp8-current", "as-trained-x", "unknown precision 'as-trained-x'");
+    refused("fp8-current", "fp32,accumulate=hopper-wgmma-fp8", "no matrix product");
+}
+
+TEST_CASE(
+    "amp-train --against: weights in a narrower format, published networks, running statistics, fused attention") {
+    const std::string run = trained("amp-bf16"), tied = AMPSCOPE_TEST_DATA "/torch/published/llama";
+    // Weights that serving keeps in BF16 are those that autocast casts, so that its products read the same.
+    const Json kept = train.json(run + " --against as-trained,master=bf16")["servings"][0];
+    const auto product = [&](const std::string& name) {
+        return std::ranges::any_of(kept["ops"], [&](const Json& op) { return op["tensor"] == name; });
+    };
+    CHECK_FALSE(product("h.0.attn.q.linear:bf16"));
+    CHECK(kept["distribution"]["kl_training_serving"].get<double>() >= 0);
+    const Json narrow = train.json(run + " --against as-trained --weights-as e4m3 --activations-as e4m3");
+    CHECK(narrow["servings"][0]["serving"] == "as-trained, weights e4m3, activations e4m3");
+    const Json served = train.json(run + " --weights-as e4m3 --activations-as e4m3");
+    CHECK(narrow["servings"][0]["serving_loss"].get<double>() ==
+          doctest::Approx(served["served"].back()["loss"].get<double>()).epsilon(1e-6));
+    const Json published =
+        train.json("--evaluate " + tied + " --modulus 7 --precision amp-bf16 --against as-trained,amp-bf16");
+    CHECK(published["steps"].is_null());
+    CHECK(published["trained_in"] == "fp32");
+    CHECK(published["training"] == "amp-bf16");
+    CHECK_FALSE(published["servings"][0]["ops"].empty()); // as-trained is FP32
+    CHECK(published["servings"][1]["ops"].empty());
+    const Scratch scratch;
+    const std::string runs = (scratch / "runs").string();
+    using Network = std::pair<std::string, std::string>; // and its data
+    for (const Network& n : {Network{"--model resnet --width 4 --depth 1 ", ""},
+                             Network{"--width 16 --heads 2 --attention fused ", "--modulus 7 "}}) {
+        const std::string folder = runs + (n.second.empty() ? "/r" : "/f");
+        const Outcome o = train(n.first + n.second + "--batch 8 --steps 3 --precision amp-bf16 --checkpoint-every 3 " +
+                                "--record-every 0 --record " + folder);
+        REQUIRE_MESSAGE(o.code == 0, o.err);
+        const Json same =
+            train.json(n.second + "--evaluate " + folder + "/amp-bf16 --against as-trained --against-batch 2");
+        CHECK(same["servings"][0]["ops"].empty());
+        const Json result = Json::parse(read_file(folder + "/amp-bf16/result.json"));
+        CHECK(same["servings"][0]["training_loss"].get<double>() ==
+              doctest::Approx(result["validation_loss"].get<double>()).epsilon(1e-6));
+    }
+}
+
 TEST_CASE("amp-train --against-batch: the same sequence alone and in a batch") {
     const std::string bf16 = trained("amp-bf16"), fp8 = trained("fp8-current"), delayed = trained("fp8-delayed");
     const auto serving = [](const std::string& words) { return train.json(words)["servings"][0]; };
-    for (const auto& [words, name] : {std::pair(bf16, "amp-bf16"), {fp8, "fp8-current"}, {delayed, "fp8-delayed"}}) {
+    for (const std::string& words : {bf16, fp8, delayed}) {
         const std::string run = words.substr(words.find("--evaluate ") + 11);
         const Json result = Json::parse(read_file(run + "/result.json"));
-        CAPTURE(name); // training's side is what the trainer evaluated at its end, scales included
+        CAPTURE(run); // training's side is what the trainer evaluated at its end, scales included
         CHECK(serving(words + " --against as-trained")["training_loss"].get<double>() ==
               doctest::Approx(result["validation_loss"].get<double>()).epsilon(1e-6));
     }
@@ -245,7 +333,7 @@ TEST_CASE("amp-train --against-batch: the same sequence alone and in a batch") {
     CHECK(scaled["distribution"]["kl_training_serving"].get<double>() > 1e-7);
     CHECK(serving(fp8 + " --against as-trained --against-batch 16")["ops"].empty());
     CHECK(serving(delayed + " --against as-trained --against-batch 4")["ops"].empty()); // its scales come from training
-    train.check_error(fp8 + " --against fp8-delayed", 2, {"fp8-delayed", "no history"});
+    train.check_error(fp8 + " --against fp8-delayed", 2, {"fp8-delayed", "left no such delayed scale"});
     train.check_error(bf16 + " --against as-trained --against-batch 3", 2, {"batches of 3", "16"});
 }
 
@@ -286,6 +374,15 @@ TEST_CASE("amp-report of training against serving, whole and damaged") {
     REQUIRE(whole["against"].size() == 1);
     CHECK(whole["against"][0]["report"] == Json::parse(text));
     CHECK(contains(report("--html - " + folder).out, "Training against serving: "));
+    Json stale = Json::parse(text);
+    stale["steps"] = 10;
+    write_file(kept, stale.dump());
+    const Outcome left = report("--json - " + folder);
+    CHECK(contains(left.err, "warning: " + kept + ": is of step 10, and the run has 20: left out"));
+    CHECK(Json::parse(left.out)["against"].empty());
+    stale["trained_in"] = "fp32";
+    write_file(kept, stale.dump());
+    CHECK(contains(report("--json - " + folder).err, "is of a run in fp32"));
     write_file(kept, text.substr(0, 100));
     const Outcome broken = report("--json - " + folder);
     CHECK(broken.code == 1);
@@ -305,7 +402,10 @@ TEST_CASE("amp-report of training against serving, whole and damaged") {
     damaged([](Json& j) { j["servings"][1]["ops"][0]["relative"] = -1; }, "negative");
     damaged([](Json& j) { j["servings"][1]["tokens"] = -4; }, "whole number");
     damaged([](Json& j) { j["servings"][1]["batch"] = 0; }, "batch");
-    damaged([](Json& j) { j["servings"] = 3; }, "");
+    damaged([](Json& j) { j["servings"] = 3; }, "no list");
+    damaged([](Json& j) { j["servings"].clear(); }, "no servings");
+    damaged([](Json& j) { j["servings"][1]["token"]["gen_kl_error"] = -1; }, "gen_kl_error is -1");
+    damaged([](Json& j) { j["servings"][1]["token"]["largest_at"] = 1000000; }, "beyond all tokens");
     damaged([](Json& j) { j["servings"][1]["token"] = "x"; }, "");
     damaged([](Json& j) { j["servings"][1]["distribution"]["other_choice"] = 1000000; }, "choices");
     report.check_error(file + " " + file, 2, {"reported by itself"});

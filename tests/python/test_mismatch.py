@@ -71,6 +71,8 @@ def test_masks_and_shapes():
     same = ampscope.mismatch(training.numpy(), training.numpy(), tokens.numpy())
     assert same["token"]["token_mult_prob_error"] == 1
     assert same["token"]["gen_kl_error"] == same["distribution"]["chi2"] == same["distribution"]["js_divergence"] == 0
+    wide = ampscope.mismatch(training.double() * (1 + 1e-12), serving, tokens)  # more than FP32 holds
+    assert wide["token"] != whole["token"]
     half = ampscope.mismatch(training.bfloat16(), training.bfloat16().float(), tokens)
     assert half["distribution"]["kl_training_serving"] == 0
 
@@ -81,7 +83,10 @@ def test_what_is_no_number():
     found = ampscope.mismatch(training, serving, tokens)
     assert (found["tokens"], found["nonfinite"]) == (4, 1)
     assert ampscope.mismatch([-1.0, -math.inf], [-1.5, -2.0])["nonfinite"] == 1
-    assert ampscope.mismatch([], [])["tokens"] == 0
+    nothing = ampscope.mismatch([], [])
+    assert (nothing["tokens"], nothing["token"]["token_mult_prob_error"], nothing["training_loss"]) == (0, None, None)
+    masked = ampscope.mismatch([[0.0, 0.0, -math.inf]], [[0.5, 0.0, -math.inf]], [0])
+    assert masked["distribution"] == ampscope.mismatch([[0.0, 0.0]], [[0.5, 0.0]], [0])["distribution"]
 
 
 def test_wrong_arguments():
@@ -94,5 +99,9 @@ def test_wrong_arguments():
         ampscope.mismatch([-1.0], [-1.0, -2.0])
     with pytest.raises(ValueError, match="tokens: 50 is no token of 50"):
         ampscope.mismatch(training, serving, tokens * 0 + 50)
+    with pytest.raises(ValueError, match="none above 0; logits need tokens"):
+        ampscope.mismatch([-1.0], [0.5])
+    with pytest.raises(ValueError, match="is no token of 50"):
+        ampscope.mismatch(training, serving, np.full(5, 2**63, np.uint64))
     with pytest.raises(TypeError, match="expected integers"):
         ampscope.mismatch(training, serving, np.full(5, 0.5))
