@@ -73,7 +73,11 @@ std::string ScaledFormat::name() const {
 
 std::optional<ScaledFormat> scaled_format(std::string_view text, bool has_negatives) {
     const std::size_t colon = text.find(':');
-    if (colon == std::string_view::npos) return std::nullopt;
+    if (colon == std::string_view::npos) {
+        if (std::ranges::find(code_maps.begin() + 1, code_maps.end(), text, &CodeMapRow::name) != code_maps.end())
+            refuse(text, "needs blocks, such as " + std::string(text) + ":256");
+        return std::nullopt;
+    }
     const std::string_view name = text.substr(0, colon), scale = text.substr(colon + 1);
     ScaledFormat result{.element = {}, .has_negatives = has_negatives};
     if (scale != "tensor") {

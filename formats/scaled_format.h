@@ -15,7 +15,7 @@ namespace amp {
 /// The table that a code indexes. Where state is never negative, as Adam's v, a table has no negative numbers.
 enum class CodeMap : std::uint8_t {
     none,     ///< there is no table: numbers are those of a FormatSpec
-    dynamic8, ///< decades from 1e-6 to 1, the larger ones in finer steps, with 0 and 1 (arXiv:1511.04561, 2110.02861)
+    dynamic8, ///< decades from 1e-7 to 1, the larger ones in finer steps, with 0 and 1 (arXiv:1511.04561, 2110.02861)
     bnb8,     ///< the table of dynamic8, in which numbers are looked up by 65,536 bins between -1 and 1
     dynamic4, ///< the same of three decades; without negative numbers: multiples of 1/16, 0 is none (arXiv:2309.01507)
 };

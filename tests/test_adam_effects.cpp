@@ -104,7 +104,7 @@ TEST_CASE("8-bit state: in a block with larger gradients v of small ones is 0, o
         CHECK(e.states[s].eps[0].ratio.zero == 0); // of the v that the step divides by, before it is rounded
         CHECK(e.states[s].longer() == count / 2);
         CHECK(e.states[s].stretch.bins.back() == std::pair(log2, count / 2));
-        CHECK(e.states[s].v_stuck == 0); // the block's largest v decays, and with it the scale
+        CHECK(e.states[s].v_stuck == count / 2 - count / 256); // but the largest of each block, while that one stays
     }
     // 4 bits have no v of 0: a sixteenth of the largest one is the least, and small gradients move no weight.
     CHECK(e.states[3].v_underflow == 0);
@@ -122,6 +122,32 @@ TEST_CASE("8-bit state: in a block with larger gradients v of small ones is 0, o
     CHECK(sum.states[1].held == count);
     CHECK(sum.states[1].longer() == count / 2);
     CHECK_THROWS_AS(adam_state("e8m0"), std::invalid_argument);
+
+    // Where v was rounded to 0, an element without a gradient moves by m / eps, which no bound holds.
+    gradient.push_back(1);
+    AdamHistory silent = held(gradient, 200);
+    silent.gradients.push_back(std::vector<float>(count));
+    silent.repeats.push_back(1);
+    const AdamEffects still = effects(q, silent);
+    CHECK(still.states[1].longer() == count / 2);
+    CHECK(still.states[1].stretch.bins.back().first > 10);
+    CHECK(still.states[0].stretch.bins == std::vector<std::pair<int, std::uint64_t>>{{0, count}});
+
+    // A checkpoint has the state after its last step, which was made before it was rounded: as with FP32.
+    AdamHistory checkpoint;
+    checkpoint.first = 200;
+    checkpoint.m = checkpoint.v = gradient;
+    for (float& v : checkpoint.v) v *= v;
+    const AdamEffects left = effects(q, checkpoint);
+    CHECK(left.states[1].eps[0].dominated == left.states[0].eps[0].dominated);
+    CHECK(left.states[1].stretch.count() == 0);
+    CHECK(left.states[1].v_underflow == count / 2);
+
+    // Steps that are no numbers with FP32 either say nothing.
+    gradient[7] = std::nanf("");
+    const AdamEffects broken = effects(q, held(gradient, 200));
+    CHECK(broken.states[0].stretch.count() == count - 1);
+    CHECK(broken.states[0].longer() == 0);
     CHECK_THROWS_AS(adam_state("dynamic8"), std::invalid_argument);
 }
 

@@ -148,13 +148,30 @@ TEST_CASE("which tensors a training keeps in blocks, and the memory that takes")
     for (const std::int64_t count : {4096, 4352}) CHECK(scaled_format("dynamic8:256", true)->holds(count));
 }
 
+TEST_CASE("bitsandbytes: where 1 / amax is infinite, its wheel for x86 reads the table's first number for a zero") {
+    for (const bool has_negatives : {true, false}) {
+        const ScaledFormat f = *scaled_format("bnb8:256", has_negatives);
+        std::vector<float> x(4096);
+        x[0] = 1e-40F;
+        keep_scaled(f, x);
+        CHECK(x[1] == code_numbers(f, false)[0] * 1e-40F); // -9.9e-41 of m, 0 of v
+        x[300] = std::nanf("");
+        keep_scaled(f, x);
+        CHECK(x[300] == 0); // in a block of zeros; and no other block has a NaN
+        CHECK(std::ranges::none_of(x, [](float y) { return y != y; }));
+    }
+    CHECK(precision("pure-bf16,m=bnb8:256").m == fp32_format()); // of smaller tensors, as bitsandbytes keeps them
+    CHECK(precision("pure-bf16,m=dynamic8:256").m == format("bf16"));
+}
+
 TEST_CASE("what --precision cannot keep so is refused in a line") {
     for (const char* wrong : {"m=dynamic8", "m=dynamic8:tensor", "v=dynamic8:1", "v=dynamic8:256x", "m=fp16:256",
                               "v=e8m0:256", "m=none:256", "master=e4m3:256", "m=e4m3:65537"}) {
         CAPTURE(wrong);
         CHECK_THROWS_AS(precision(std::string("fp32,") + wrong), std::invalid_argument);
     }
-    CHECK_THROWS_WITH(precision("fp32,m=e4m3:channel"), doctest::Contains("m=e4m3:channel: expected FORMAT:tensor"));
+    CHECK_THROWS_WITH(precision("fp32,m=e4m3:channel"), doctest::Contains("m: e4m3:channel: expected FORMAT:tensor"));
+    CHECK_THROWS_WITH(precision("fp32,m=dynamic8"), doctest::Contains("dynamic8: needs blocks, such as dynamic8:256"));
     const Precision p = precision("fp32,m=dynamic8:256,v=dynamic4:128");
     CHECK(p.scaled_state.m->name() == "dynamic8:256");
     CHECK(p.scaled_state.v->name() == "dynamic4:128");

@@ -40,8 +40,9 @@ struct State {
         scaled = {.m = held_in(s.m, count), .v = held_in(s.v, count)};
         m.resize(weight.size());
         v.resize(weight.size());
-        store(m, scaled.m);
-        store(v, scaled.v);
+        const bool follows = history.gradients.empty(); // m and v are those after the step, which is made before scales
+        if (!follows || !scaled.m) store(m, scaled.m);
+        if (!follows || !scaled.v) store(v, scaled.v);
     }
     /// Rounds m, or v, as it is kept.
     void store(std::span<float> values, const std::optional<ScaledFormat>& under) const {
@@ -105,6 +106,22 @@ EpsEffects last_step(const OptimizerOptions& options, State& state, std::int64_t
     return e;
 }
 
+/// Rounds decayed values under the scales of those before: the largest of each part that shares a scale stays, as its
+/// own gradients keep it up in training. That one decays with its scale, if at all, and is 0 in the result.
+void decay_under_scales(const State& state, std::span<const float> before, std::span<float> decayed) {
+    const ScaledFormat& f = *state.scaled.v;
+    const std::size_t part = f.block == 0 ? before.size() : static_cast<std::size_t>(f.block);
+    std::vector<std::size_t> largest;
+    for (std::size_t begin = 0; begin < before.size(); begin += part) {
+        const auto first = before.begin() + static_cast<std::ptrdiff_t>(begin);
+        const auto last = first + static_cast<std::ptrdiff_t>(std::min(part, before.size() - begin));
+        largest.push_back(static_cast<std::size_t>(std::max_element(first, last) - before.begin()));
+        decayed[largest.back()] = before[largest.back()];
+    }
+    state.store(decayed, f);
+    for (const std::size_t i : largest) decayed[i] = 0;
+}
+
 /// Counts what the state holds after the step.
 void count_stored(State& state, std::span<const float> gradient, double beta2, StateEffects& result) {
     if (state.scaled.m) result.held = state.m.size();
@@ -112,7 +129,8 @@ void count_stored(State& state, std::span<const float> gradient, double beta2, S
     if (state.scaled.v) state.store(state.v, state.scaled.v);
     std::vector<float> decayed = state.v;
     for (float& v : decayed) v *= static_cast<float>(beta2);
-    state.store(decayed, state.scaled.v);
+    if (state.scaled.v) decay_under_scales(state, state.v, decayed);
+    else state.store(decayed, {});
     for (std::size_t i = 0; i < gradient.size(); ++i) {
         const float v = state.v[i];
         result.m_underflow += state.m[i] == 0 && gradient[i] != 0;
@@ -121,12 +139,13 @@ void count_stored(State& state, std::span<const float> gradient, double beta2, S
     }
 }
 
-/// The lengths of steps by those of others.
-BinadeCounts stretch_of(std::span<const float> steps, std::span<const float> others, std::span<const float> gradient) {
+/// The lengths of steps by those of others that are numbers, where one of the two moves the weight. Also without a
+/// gradient: m / eps is the longest step, where v was rounded to 0.
+BinadeCounts stretch_of(std::span<const float> steps, std::span<const float> others) {
     BinadeCounts counts;
-    for (std::size_t i = 0; i < gradient.size(); ++i) {
-        if (gradient[i] == 0) continue;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
         const double step = std::abs(steps[i]), other = std::abs(others[i]);
+        if (!std::isfinite(other) || (step == 0 && other == 0)) continue;
         counts.add(step == other ? 1 : step / other);
     }
     return counts;
@@ -147,7 +166,8 @@ StateEffects effects_of(const AdamQuestion& question, const AdamHistory& history
         result.eps.push_back(last_step(options, state, t, gradient, history.gradients.empty()));
         if (e != question.usual_eps) continue;
         if (usual.empty()) usual = state.weight;
-        result.stretch = stretch_of(state.weight, usual, gradient);
+        if (history.gradients.empty() && s.m) continue; // nothing is known of the state that scales left before
+        result.stretch = stretch_of(state.weight, usual);
     }
     const std::vector<float> v = state.v; // before it is stored
     count_stored(state, gradient, options.beta2, result);

@@ -65,11 +65,14 @@ struct EpsEffects {
 
 /// The effects of one state format, for every eps. Under scales, m and v are rounded after the step that they decide.
 struct StateEffects {
-    std::uint64_t held = 0;        ///< elements whose m and v are so kept; others' are FP32, as too few share a tensor
+    std::uint64_t held = 0;        ///< elements whose m and v are so kept; others' are FP32
     std::uint64_t m_underflow = 0; ///< elements whose m is zero though the gradient is not
     std::uint64_t v_underflow = 0; ///< elements whose v is zero though the gradient is not
-    std::uint64_t v_stuck = 0;     ///< elements with v != 0 where v * beta2 rounds to v: it cannot decay
-    /// The step's length, by that with the first state of the question, of elements with a gradient; at the usual eps.
+    /// Elements with v != 0 where v * beta2 rounds to v: it cannot decay. Under scales: while the largest v that shares
+    /// the scale stays; that one itself is not counted.
+    std::uint64_t v_stuck = 0;
+    /// The step's length, by that with the first state of the question, of elements that one of the two moves; at the
+    /// usual eps. Empty for scales and a checkpoint, which has the state after the step alone.
     BinadeCounts stretch{};
     std::vector<EpsEffects> eps{}; ///< in the order of the question
 

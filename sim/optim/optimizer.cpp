@@ -46,7 +46,7 @@ constexpr OptimizerRow optimizer_table[] = {
      "torchao.optim's AdamW8bit, likewise; with update=stochastic,update-random-bits=16 its bf16_stochastic_round"},
     {"bnb-adamw",
      {.order = OptimizerOrder::bitsandbytes, .weight_decay = 0.01},
-     "bitsandbytes' AdamW8bit on the processor, with m=bnb8:256,v=bnb8:256; its Adam8bit is the same without decay"},
+     "bitsandbytes' AdamW8bit on the processor, with m=bnb8:256,v=bnb8:256; Adam8bit has another default decay"},
     {"optimi-adam",
      {.kind = OptimizerKind::adam, .order = OptimizerOrder::optimi, .beta2 = 0.99, .eps = 1e-6},
      "optimi.Adam, triton=False; with update=kahan its kahan_sum, in BF16 its default"},

@@ -134,7 +134,7 @@ std::optional<ScaledFormat> scaled_state(std::string_view key, std::string_view 
         if (f && f->block > 0 && key == "master") throw std::invalid_argument("weights have one scale for each tensor");
         return f;
     } catch (const std::invalid_argument& error) {
-        throw std::invalid_argument(fmt::format("precision: {}={}", key, error.what()));
+        throw std::invalid_argument(fmt::format("precision: {}: {}", key, error.what()));
     }
 }
 
@@ -150,7 +150,8 @@ bool set_state(Precision& p, std::string_view key, std::string_view value) {
         if (s.key != key) continue;
         s.scaled = scaled_state(key, value);
         if (!s.scaled) s.plain = tensor_format(key, value);
-        else if (s.scaled->block == 0) s.plain = fp32_format(); // with blocks it is that of smaller tensors
+        else if (s.scaled->block == 0 || s.scaled->map == CodeMap::bnb8)
+            s.plain = fp32_format(); // torchao's blocks leave smaller tensors as they were
         return true;
     }
     return false;

@@ -14,8 +14,9 @@ namespace {
 
 std::string described(const Program& p, TensorId id) {
     const TensorInfo& t = p[id];
-    return t.shape.empty() ? fmt::format("{} {}", t.name, t.kept_as().name)
-                           : fmt::format("{} {} {}", t.name, t.kept_as().name, fmt::join(t.shape, "x"));
+    const std::string kept = t.scaled_as ? t.scaled_as->name() : std::string(t.format.name);
+    return t.shape.empty() ? fmt::format("{} {}", t.name, kept)
+                           : fmt::format("{} {} {}", t.name, kept, fmt::join(t.shape, "x"));
 }
 
 std::string described(const Accumulator& acc) {

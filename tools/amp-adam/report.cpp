@@ -88,12 +88,17 @@ std::string held_text(const AdamFindings& f) {
         if (f.question.states[i].m)
             parts.push_back(fmt::format("{} {}", f.question.states[i].name(), grouped(f.total.states[i].held)));
     if (parts.empty()) return "";
-    return fmt::format("Elements whose m and v are under scales, of {}: {}. Those of smaller tensors stay in FP32.",
-                       grouped(f.total.elements), fmt::join(parts, ", "));
+    const bool all = std::ranges::all_of(
+        f.total.states, [&](const StateEffects& s) { return s.held == 0 || s.held == f.total.elements; });
+    return fmt::format("Elements whose m and v are under scales, of {}: {}.{}", grouped(f.total.elements),
+                       fmt::join(parts, ", "), all ? "" : " Those of other tensors stay in FP32.");
 }
 
 TableBlock state_table(const AdamFindings& f) {
-    TableBlock table{.caption = "long, short: at least twice, less than half the step with state in FP32.",
+    const std::string scaled = f.question.has_scales()
+                                   ? "v cannot decay: under scales, while the largest v that shares the scale stays. "
+                                   : "";
+    TableBlock table{.caption = scaled + "long, short: at least twice, less than half the step with state in FP32.",
                      .header = {"state"},
                      .rows = {{{"m is 0, the gradient is not"}},
                               {{"v is 0, the gradient is not"}},
@@ -106,8 +111,8 @@ TableBlock state_table(const AdamFindings& f) {
         table.rows[0].push_back(share_cell(s.m_underflow, f.total.nonzero));
         table.rows[1].push_back(share_cell(s.v_underflow, f.total.nonzero));
         table.rows[2].push_back(share_cell(s.v_stuck, f.total.elements));
-        table.rows[3].push_back(share_cell(s.longer(), f.total.nonzero));
-        table.rows[4].push_back(share_cell(s.shorter(), f.total.nonzero));
+        table.rows[3].push_back(share_cell(s.longer(), s.stretch.count()));
+        table.rows[4].push_back(share_cell(s.shorter(), s.stretch.count()));
     }
     return table;
 }

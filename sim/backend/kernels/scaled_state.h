@@ -39,8 +39,8 @@ AMPSCOPE_INLINE float number_of_bin(const float* numbers, float x) {
 }
 
 /// Rounds the n numbers of a block as bitsandbytes does on the processor: amax is the largest magnitude, without NaNs,
-/// and x times 1 / amax is looked up; the numbers of a block of zeros are the first of the table times 0. It converts a
-/// NaN to an integer, which C++ does not define; here it stays NaN.
+/// and x times 1 / amax is looked up; the numbers of a block of zeros are the first of the table times 0. A NaN, which
+/// it converts to an integer, becomes the first number, too: C++ does not define that, its wheel for x86 does.
 AMPSCOPE_DEVICE inline void keep_bnb_block(const float* numbers, float* x, std::size_t n) {
     float amax = 0;
     for (std::size_t i = 0; i < n; ++i) {
@@ -50,7 +50,7 @@ AMPSCOPE_DEVICE inline void keep_bnb_block(const float* numbers, float* x, std::
     const float inverse = 1 / amax;
     for (std::size_t i = 0; i < n; ++i) {
         const float scaled = x[i] * inverse;
-        const float number = amax == 0 ? numbers[0] : scaled == scaled ? number_of_bin(numbers, scaled) : scaled;
+        const float number = amax == 0 || scaled != scaled ? numbers[0] : number_of_bin(numbers, scaled);
         x[i] = named(number * amax);
     }
 }

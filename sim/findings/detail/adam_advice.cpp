@@ -129,9 +129,16 @@ std::vector<std::string> state_faults(const AdamEffects& effects, const AdamQues
         if (share(state.v_stuck, effects.elements) >= few)
             faults.push_back(fmt::format("v in {} cannot decay by beta2 {:g} in {} of the elements", name,
                                          question.options.beta2, percent(state.v_stuck, effects.elements)));
-        if (share(state.longer(), effects.nonzero) >= few)
+        if (share(state.m_underflow, effects.nonzero) >= few)
+            faults.push_back(
+                fmt::format("m in {} underflows in {}", name, percent(state.m_underflow, effects.nonzero)));
+        const std::uint64_t steps = state.stretch.count();
+        if (share(state.longer(), steps) >= few)
             faults.push_back(fmt::format("with m and v in {} {} of the steps are twice as long as in FP32, or longer",
-                                         name, percent(state.longer(), effects.nonzero)));
+                                         name, percent(state.longer(), steps)));
+        if (share(state.shorter(), steps) >= few)
+            faults.push_back(fmt::format("with m and v in {} {} of the steps are less than half as long as in FP32",
+                                         name, percent(state.shorter(), steps)));
     }
     return faults;
 }

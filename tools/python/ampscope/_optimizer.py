@@ -20,8 +20,8 @@ class Optimizer:
                         values of their formats
     betas, eps, momentum, nesterov   of the row, unless they are given; weight_decay is 0 unless it is
     state_format        of m and v, or of the one state of SGD, Lion and Muon; v_format where v's differs. Also with
-                        scales, as m= of a precision: "dynamic8:256" for 8-bit Adam, "e4m3:tensor"; a tensor that is too
-                        small for blocks is kept in FP32
+                        scales, as m= of a precision: "dynamic8:256" for 8-bit Adam, "e4m3:tensor"; a tensor of less
+                        than 4,096 elements or no whole blocks is kept in FP32
     rounding            how a new weight gets into its format: nearest, stochastic (by seed), or kahan
     random_bits         of stochastic rounding, 1 to 32 for each weight
     Raises ValueError for names and numbers out of range."""
