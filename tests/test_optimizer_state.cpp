@@ -92,7 +92,7 @@ std::string differences(const nlohmann::json& row, const Inputs& inputs, const F
 } // namespace
 
 TEST_CASE("1,000 steps of torchao's and bitsandbytes' Adam with state of 8 and 4 bits, bit for bit") {
-    int runs = 0, tables = 0;
+    int runs = 0, compared = 0, tables = 0;
     std::map<std::pair<bool, std::string>, Inputs> inputs;
     std::ifstream file(AMPSCOPE_TEST_DATA "/torch/optimizer_state.jsonl");
     for (std::string line; std::getline(file, line);) {
@@ -103,7 +103,8 @@ TEST_CASE("1,000 steps of torchao's and bitsandbytes' Adam with state of 8 and 4
             CHECK(row["numbers"] == kept(code_numbers(*f, row["capability"] == "avx2"), 1));
             continue;
         }
-        ++runs;
+        if (++runs % 7 != 1 && under_sanitizers) continue; // where all take a minute
+        ++compared;
         const bool is_torchao = row["package"].get<std::string>().starts_with("torchao");
         const FormatSpec f = format(row["dtype"].get<std::string>());
         const auto [found, is_new] = inputs.try_emplace({is_torchao, std::string(f.name)}, is_torchao, f);
@@ -112,7 +113,7 @@ TEST_CASE("1,000 steps of torchao's and bitsandbytes' Adam with state of 8 and 4
     }
     CHECK(tables == 8);
     CHECK(runs == 48);
-    fmt::print("proof: block-scaled state over 1,000 steps: {} recorded runs, 0 mismatches\n", runs);
+    fmt::print("proof: block-scaled state over 1,000 steps: {} recorded runs, 0 mismatches\n", compared);
 }
 
 TEST_CASE("which tensors a training keeps in blocks, and the memory that takes") {
