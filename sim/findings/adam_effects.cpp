@@ -30,7 +30,7 @@ std::vector<float> last_gradient(const AdamHistory& history) {
 struct State {
     std::vector<float> weight, m, v;
     FormatSpec weight_format, state_format;
-    ScaledState scaled; ///< of m and v
+    ScaledState scaled; ///< how m and v are kept
     bool contract;
 
     State(const AdamHistory& history, const AdamState& s, bool contracts)

@@ -15,7 +15,7 @@ namespace amp {
 
 /// How m and v are kept: in a format, or under scales.
 struct AdamState {
-    FormatSpec format = fp32_format();    ///< of tensors that no scales hold
+    FormatSpec format = fp32_format();    ///< the format of tensors that no scales hold
     std::optional<ScaledFormat> m{}, v{}; ///< both or none
 
     AdamState() = default;

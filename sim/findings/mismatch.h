@@ -56,8 +56,8 @@ struct DifferingOp {
 struct Mismatch {
     std::string serving;         ///< its precision and formats
     std::int64_t batch = 0;      ///< sequences that it computes at once
-    std::uint64_t tokens = 0;    ///< that are compared; without any, all means are NaN
-    std::uint64_t nonfinite = 0; ///< that are left out: a logit is infinite or NaN, or the token has no probability
+    std::uint64_t tokens = 0;    ///< how many are compared; without any, all means are NaN
+    std::uint64_t nonfinite = 0; ///< how many are left out: a logit is infinite or NaN, or the token cannot come
     double training_loss = 0, serving_loss = 0; ///< means of -log p and -log q
     TokenMismatch token{};
     std::optional<DistributionMismatch> distribution{}; ///< none: only the tokens' own probabilities are known
@@ -67,7 +67,7 @@ struct Mismatch {
 /// A trained network, and ways of serving it.
 struct MismatchReport {
     std::string network;                 ///< its folder
-    std::optional<std::int64_t> steps{}; ///< that it was trained for; none: not known
+    std::optional<std::int64_t> steps{}; ///< how many it was trained for; none: not known
     std::string trained_in, training;    ///< its own precision, and that in which training computes here
     std::int64_t batch = 0;              ///< sequences that training computes at once
     std::vector<Mismatch> servings;
@@ -90,7 +90,7 @@ class MismatchSum {
     void take(double training, double serving);
 
     Mismatch sum_{};
-    bool whole_ = true; ///< of all tokens all probabilities are known
+    bool whole_ = true; ///< whether all probabilities of every token are known
     std::vector<double> p_, q_;
 };
 

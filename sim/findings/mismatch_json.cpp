@@ -21,7 +21,7 @@ template <class Owner>
 struct NumberField {
     const char* name;
     double Owner::*field;
-    double least; ///< that it can be
+    double least; ///< the least that it can be
 };
 constexpr NumberField<TokenMismatch> token_fields[] = {
     {"token_mult_prob_error", &TokenMismatch::mult_prob_error, 1},

@@ -17,7 +17,7 @@ struct TrainedNetwork {
     TrainOptions options;
     Dataset data; ///< its vocabulary is the network's, which may be larger than that of the text
     std::map<std::string, std::vector<float>> tensors; ///< parameters, running statistics and scales by name, in FP32
-    std::optional<std::int64_t> steps{};               ///< that it was trained for; none: not known
+    std::optional<std::int64_t> steps{};               ///< how many it was trained for; none: not known
 };
 
 /// The options of a run, from its run.json, or of a network in Hugging Face's form (published.h), which computes in
