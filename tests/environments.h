@@ -3,16 +3,19 @@
 
 #include "computations.h"
 #include "hostile.h"
+#include "sanitized.h"
 
 #include <doctest/doctest.h>
 
 namespace amp::test {
 
 inline void check_in_every_environment(const std::vector<Computation>& all) {
+    std::size_t number = 0;
     for (const Computation& computation : all) {
         CAPTURE(computation.name);
         const std::string want = computation.bits(2);
         for (const std::string_view name : hostile_names) {
+            if (!is_due(number++)) continue;
             CAPTURE(name);
             bool same = false, restored = false;
             {

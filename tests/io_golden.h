@@ -3,6 +3,7 @@
 #pragma once
 
 #include "io_files.h"
+#include "sanitized.h"
 
 #include <algorithm>
 #include <doctest/doctest.h>
@@ -64,7 +65,7 @@ inline void check_golden(const std::string& extension) {
 /// a complete read, or an error of one line that names the file, never another exception. Prefixes must be errors.
 inline void check_damage(const std::string& extension) {
     MemoryFile memory(extension);
-    std::size_t cases = 0, mismatches = 0;
+    std::size_t cases = 0, mismatches = 0, number = 0;
     const auto files = golden_files(extension);
     for (const auto& item : files.items()) {
         const std::string& name = item.key();
@@ -82,10 +83,11 @@ inline void check_damage(const std::string& extension) {
         std::string bytes = read_file(golden(name));
         REQUIRE(!survives(bytes));
         for (std::size_t size = 0; size < bytes.size(); ++size)
-            if (!survives(std::string_view(bytes).substr(0, size))) ++mismatches;
+            if (is_due(number++) && !survives(std::string_view(bytes).substr(0, size))) ++mismatches;
         for (char& byte : bytes) {
             const char original = byte;
             for (const int change : {0x01, 0x80, 0xff}) {
+                if (!is_due(number++)) continue;
                 byte = static_cast<char>(original ^ change);
                 survives(bytes);
             }

@@ -132,6 +132,7 @@ TEST_CASE("torch._scaled_mm of an H100 and of an RTX 4060, as mmaemu computes it
     const std::vector<Recording> all = recordings();
     REQUIRE(all.size() == 181);
     prove("outputs of torch._scaled_mm, by hashes", all.size(), [&](std::uint64_t index, Tally& tally) {
+        if (!is_due(index)) return;
         const Recording& r = all[index];
         const std::vector<std::uint32_t> bits = torch_scaled_mm(r);
         tally.expect(fnv(bits), std::uint64_t{std::stoull(r.hash, nullptr, 16)}, [&] {

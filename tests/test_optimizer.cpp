@@ -91,12 +91,12 @@ std::string mismatches(const nlohmann::json& row, const OptimizerOptions& o) {
 } // namespace
 
 TEST_CASE("1,000 steps of torch.optim and of other packages, bit for bit") {
-    int rows = 0;
+    std::size_t rows = 0;
     for (const char* name : {"optimizer", "optimizer_packages"}) {
         std::ifstream file(fmt::format("{}/torch/{}.jsonl", AMPSCOPE_TEST_DATA, name));
         for (std::string line; std::getline(file, line);) {
+            if (!is_due(rows++)) continue;
             const auto row = nlohmann::json::parse(line);
-            ++rows;
             const std::string wrong = mismatches(row, options_of(row));
             CHECK_MESSAGE(wrong.empty(), row.dump().substr(0, 200), wrong);
         }
@@ -149,9 +149,10 @@ OptimizerOptions muon_of(const nlohmann::json& row) {
 
 TEST_CASE("1,000 steps of torch.optim.Muon: bit for bit where its products are ours, near them where they are not") {
     std::ifstream file(AMPSCOPE_TEST_DATA "/torch/muon.jsonl");
-    int rows = 0;
+    std::size_t rows = 0;
     double largest = 0;
-    for (std::string line; std::getline(file, line); ++rows) {
+    for (std::string line; std::getline(file, line);) {
+        if (!is_due(rows++)) continue;
         const auto row = nlohmann::json::parse(line);
         const FormatSpec f = format(row["dtype"].get<std::string>());
         const Shape shape{row["rows"], row["columns"]};

@@ -157,7 +157,9 @@ TEST_CASE("clipped before or after unscaling, or not at all: 100 losses and grad
     const std::vector<Case> all = cases(seed);
     REQUIRE(golden["cases"].size() == 3 * all.size());
     Tally tally;
+    std::size_t number = 0;
     for (const auto& want : golden["cases"]) {
+        if (!is_due(number++)) continue;
         const auto c = std::ranges::find(all, want["name"].get<std::string>(), &Case::name);
         REQUIRE(c != all.end());
         TrainOptions o = options_of(*c, seed, want["learning_rate"], want["batch"]);

@@ -14,7 +14,7 @@ using namespace adam_tool;
 
 /// What amp-adam says of these words.
 Said amp_adam(const Words& words) {
-    const auto options = parsed("amp-adam", words, &parse_command_line, {"--json", "-"});
+    const auto options = parsed("amp-adam", words, &adam_tool::parse_command_line, {"--json", "-"});
     return interruptible([&](const Watch& watch) {
         Said said;
         const auto tell = [&](const std::string& line) { said.second.push_back("amp-adam: " + printable(line)); };
@@ -26,13 +26,13 @@ Said amp_adam(const Words& words) {
     });
 }
 
-AdamFindings findings(const Words& words) {
-    auto options = parsed_alone("adam_findings", words, &parse_command_line);
+AdamFindings adam_findings_of(const Words& words) {
+    auto options = parsed_alone("adam_findings", words, &adam_tool::parse_command_line);
     options.tensor_ratios = true;
     return interruptible([&](const Watch& watch) { return adam_findings(options.paths.front(), options, watch); });
 }
 
-void bind_effects(nb::module_& m) {
+void bind_adam_effects(nb::module_& m) {
     nb::class_<BinadeCounts>(m, "BinadeCounts", "Counts of elements by powers of two.")
         .def_ro("bins", &BinadeCounts::bins, "Pairs of floor(log2 x) and a count, ascending.")
         .def_ro("zero", &BinadeCounts::zero, "The number of elements that are 0.")
@@ -84,7 +84,7 @@ void bind_effects(nb::module_& m) {
 } // namespace
 
 void bind_adam(nb::module_& m) {
-    bind_effects(m);
+    bind_adam_effects(m);
     nb::class_<AdamState>(m, "AdamState", "How m and v are kept.")
         .def_prop_ro("name", &AdamState::name, "What --state calls it.", InEnvironment())
         .def("__str__", &AdamState::name, InEnvironment())
@@ -136,7 +136,7 @@ void bind_adam(nb::module_& m) {
         .def_prop_ro("warnings", text_of(&AdamFindings::warnings), InEnvironment())
         .def_prop_ro("errors", text_of(&AdamFindings::errors), InEnvironment());
     m.def("amp_adam", &amp_adam, nb::arg("words"), InEnvironment());
-    m.def("adam_findings", &findings, nb::arg("words"), InEnvironment());
+    m.def("adam_findings", &adam_findings_of, nb::arg("words"), InEnvironment());
 }
 
 } // namespace amp::python

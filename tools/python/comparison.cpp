@@ -17,7 +17,7 @@ using namespace report_tool;
 
 /// What amp-report says of these words, and its page.
 std::tuple<std::string, std::vector<std::string>, std::string> amp_report(const Words& words) {
-    const auto options = parsed("amp-report", words, &parse_command_line, {"--json", "-"});
+    const auto options = parsed("amp-report", words, &report_tool::parse_command_line, {"--json", "-"});
     if (const auto saved = saved_report_among(options)) {
         if (!options.html.empty()) write_report(options.html, html_of(saved->document));
         if (!options.markdown.empty()) write_report(options.markdown, markdown_of(saved->document));
@@ -36,8 +36,8 @@ std::tuple<std::string, std::vector<std::string>, std::string> amp_report(const 
     });
 }
 
-ComparisonFindings findings(const Words& words) {
-    const auto options = parsed("comparison_findings", words, &parse_command_line);
+ComparisonFindings comparison_findings_of(const Words& words) {
+    const auto options = parsed("comparison_findings", words, &report_tool::parse_command_line);
     if (!options.json.empty() || !options.html.empty() || !options.markdown.empty())
         throw std::invalid_argument("comparison_findings: json, html and markdown are the command's alone");
     return interruptible([&](const Watch& watch) {
@@ -116,7 +116,7 @@ void bind_difference(nb::module_& m) {
                 "For one pair of runs: as many independent steps would tell as much as its own.");
 }
 
-void bind_effects(nb::module_& m) {
+void bind_known_effects(nb::module_& m) {
     nb::class_<KnownEffect>(m, "KnownEffect", "A mistake of low precision that is known in the field, and its remedy.")
         .def_ro("claim", &KnownEffect::claim, "A sentence that says what is lost, and how it is recovered.")
         .def_ro("loses", &KnownEffect::loses, "The name of the precision that makes the mistake.")
@@ -176,7 +176,7 @@ void bind_comparison(nb::module_& m) {
     bind_difference(m);
     bind_stability(m);
     bind_row(m);
-    bind_effects(m);
+    bind_known_effects(m);
     nb::class_<ComparisonGroup>(m, "ComparisonGroup", "Runs of one network on the same data.")
         .def_prop_ro("name", text_of(&ComparisonGroup::name), InEnvironment())
         .def_ro("rows", &ComparisonGroup::rows, "A ComparisonRow for each precision, in order of appearance.")
@@ -216,7 +216,7 @@ void bind_comparison(nb::module_& m) {
         .def_prop_ro("warnings", text_of(&ComparisonFindings::warnings), InEnvironment());
     m.def("amp_report", &amp_report, nb::arg("words"), InEnvironment());
     m.def("comparison_rows", &json_rows, nb::arg("findings"), InEnvironment());
-    m.def("comparison_findings", &findings, nb::arg("words"), InEnvironment());
+    m.def("comparison_findings", &comparison_findings_of, nb::arg("words"), InEnvironment());
 }
 
 } // namespace amp::python

@@ -14,7 +14,7 @@ using namespace diff_tool;
 
 /// What amp-diff says of these words.
 Said amp_diff(const Words& words) {
-    const auto options = parsed("amp-diff", words, &parse_command_line, {"--json", "-"});
+    const auto options = parsed("amp-diff", words, &diff_tool::parse_command_line, {"--json", "-"});
     return interruptible([&](const Watch& watch) {
         const DiffFindings findings = diff_findings(options.a, options.b, options, watch);
         if (!options.svg.empty()) write_report(options.svg, svg_report(findings, options));
@@ -25,8 +25,8 @@ Said amp_diff(const Words& words) {
     });
 }
 
-DiffFindings findings(const Words& words) {
-    const auto options = parsed_alone("diff_findings", words, &parse_command_line);
+DiffFindings diff_findings_of(const Words& words) {
+    const auto options = parsed_alone("diff_findings", words, &diff_tool::parse_command_line);
     return interruptible([&](const Watch& watch) { return diff_findings(options.a, options.b, options, watch); });
 }
 
@@ -118,7 +118,7 @@ void bind_diff(nb::module_& m) {
         .def_prop_ro("first", &DiffFindings::first, nb::rv_policy::reference_internal,
                      "The first PairedTensor that differs; None if none does.", InEnvironment());
     m.def("amp_diff", &amp_diff, nb::arg("words"), InEnvironment());
-    m.def("diff_findings", &findings, nb::arg("words"), InEnvironment());
+    m.def("diff_findings", &diff_findings_of, nb::arg("words"), InEnvironment());
 }
 
 } // namespace amp::python

@@ -35,7 +35,7 @@ std::vector<std::tuple<std::size_t, std::string, double, CastCounts>> rows_of(co
     return rows;
 }
 
-std::vector<FormatCounts> formats_of(const Asked& findings) {
+std::vector<FormatCounts> counts_by_format(const Asked& findings) {
     std::vector<FormatCounts> formats;
     for (const FormatSpec& format : findings.options.formats)
         formats.push_back(format_counts(findings.total, format, findings.options));
@@ -50,7 +50,7 @@ std::vector<std::string> advice_of(const Asked& findings) {
 
 /// What amp-histogram says of these words.
 Said amp_histogram(const Words& words) {
-    const auto options = parsed("amp-histogram", words, &parse_command_line, {"--json", "-"});
+    const auto options = parsed("amp-histogram", words, &histogram_tool::parse_command_line, {"--json", "-"});
     return interruptible([&](const Watch& watch) {
         Said said;
         const Asked findings = findings_of(options, watch);
@@ -64,8 +64,8 @@ Said amp_histogram(const Words& words) {
     });
 }
 
-Asked findings(const Words& words) {
-    const auto options = parsed_alone("histogram_findings", words, &parse_command_line);
+Asked histogram_findings_of(const Words& words) {
+    const auto options = parsed_alone("histogram_findings", words, &histogram_tool::parse_command_line);
     if (!options.csv.empty() || !options.blocks.empty())
         throw std::invalid_argument("histogram_findings: csv and blocks are the command's alone");
     return interruptible([&](const Watch& watch) { return findings_of(options, watch); });
@@ -350,7 +350,7 @@ void bind_histogram(nb::module_& m) {
         .def_prop_ro(
             "other_kinds", [](const Asked& f) { return names_of(f.other_kinds); },
             "The kinds of tensors of the recording that were not selected.", InEnvironment())
-        .def_prop_ro("formats", &formats_of, "The FormatCounts of the total for each format.", InEnvironment())
+        .def_prop_ro("formats", &counts_by_format, "The FormatCounts of the total for each format.", InEnvironment())
         .def_prop_ro("advice", &advice_of, "The advice of all kinds, in sentences.", InEnvironment())
         .def_ro("shards", &Asked::shards, "The CountedShards, with shard=\"K/N\"; else None.")
         .def_ro("gates", &Asked::gates, "A GateResult for each gate that was asked for.")
@@ -369,7 +369,7 @@ void bind_histogram(nb::module_& m) {
         .def("rows", &rows_of, "A tuple (index in tensors, format, scale, CastCounts) for each count that is known.",
              InEnvironment());
     m.def("amp_histogram", &amp_histogram, nb::arg("words"), InEnvironment());
-    m.def("histogram_findings", &findings, nb::arg("words"), InEnvironment());
+    m.def("histogram_findings", &histogram_findings_of, nb::arg("words"), InEnvironment());
 }
 
 } // namespace amp::python

@@ -14,7 +14,7 @@ using namespace loss_scale_tool;
 
 /// What amp-loss-scale says of these words.
 Said amp_loss_scale(const Words& words) {
-    const auto options = parsed("amp-loss-scale", words, &parse_command_line, {"--json", "-"});
+    const auto options = parsed("amp-loss-scale", words, &loss_scale_tool::parse_command_line, {"--json", "-"});
     return interruptible([&](const Watch& watch) {
         Said said;
         const auto tell = [&](const std::string& line) { said.second.push_back("amp-loss-scale: " + printable(line)); };
@@ -26,8 +26,8 @@ Said amp_loss_scale(const Words& words) {
     });
 }
 
-LossScaleFindings findings(const Words& words) {
-    const auto options = parsed_alone("loss_scale_findings", words, &parse_command_line);
+LossScaleFindings loss_scale_findings_of(const Words& words) {
+    const auto options = parsed_alone("loss_scale_findings", words, &loss_scale_tool::parse_command_line);
     return interruptible(
         [&](const Watch& watch) { return loss_scale_findings(options.paths.front(), options, watch); });
 }
@@ -132,7 +132,7 @@ void bind_loss_scale(nb::module_& m) {
         .def_prop_ro("alarms", text_of(&LossScaleFindings::alarms),
                      "The alarms of all replays, in words; scalers with the same alarm share a line.", InEnvironment());
     m.def("amp_loss_scale", &amp_loss_scale, nb::arg("words"), InEnvironment());
-    m.def("loss_scale_findings", &findings, nb::arg("words"), InEnvironment());
+    m.def("loss_scale_findings", &loss_scale_findings_of, nb::arg("words"), InEnvironment());
 }
 
 } // namespace amp::python

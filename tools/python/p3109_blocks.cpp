@@ -57,8 +57,9 @@ conformance::OnData operation_of(const std::string& name, std::size_t operands) 
 }
 
 /// Section 5.4: elements of a block with that scale.
-Result<float> operated(const std::string& name, const std::vector<Described>& described, const FormatSpec& scale_format,
-                       float scale, const FormatSpec& to, const BatchOptions& o) {
+Result<float> blocks_operated(const std::string& name, const std::vector<Described>& described,
+                              const FormatSpec& scale_format, float scale, const FormatSpec& to,
+                              const BatchOptions& o) {
     const conformance::OnData operation = operation_of(name, described.size());
     const std::vector<CodedBlock> blocks = coded(described);
     const p3109::Value s{scale_format, encode(scale_format, scale)};
@@ -105,7 +106,7 @@ float reduced(const std::string& name, const std::vector<Described>& described, 
 } // namespace
 
 void bind_p3109_blocks(nb::module_& m) {
-    m.def("p3109_block_operate", &operated, nb::arg("operation"), nb::arg("blocks"), nb::arg("scale_format"),
+    m.def("p3109_block_operate", &blocks_operated, nb::arg("operation"), nb::arg("blocks"), nb::arg("scale_format"),
           nb::arg("scale"), nb::arg("format"), nb::arg("policy"), InEnvironment());
     m.def("p3109_block_reduce", &reduced, nb::arg("operation"), nb::arg("blocks"), nb::arg("format"), nb::arg("policy"),
           InEnvironment());
