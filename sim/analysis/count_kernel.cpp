@@ -184,43 +184,53 @@ void count_lanes(FloatTables& tables, const std::byte* data, std::size_t n, Part
 /// should fit into the first-level cache: BF16's of 40 binades take 20 KiB.
 template <class Code, std::uint32_t copies>
 struct CodeKernel {
-    static constexpr std::size_t strip = 512; // numbers at a time, so that their keys stay in the first-level cache
+    static constexpr std::size_t strip = 256 / sizeof(Code); // numbers at a time, whose keys are to stay in the cache
+    static constexpr std::size_t ahead = 2048; // bytes to prefetch: in wide data counters push what is read next out
 
-    AMPSCOPE_KERNEL void run(std::uint32_t* counters, const std::byte* data, std::size_t n, std::uint32_t counted,
-                             std::uint32_t frequent, std::uint32_t beyond, std::size_t spread) {
+    /// What the code of a number becomes: `frequent` one of `spread` keys from `beyond` on.
+    struct Keys {
+        std::uint16_t counted, frequent, beyond;
+        std::size_t spread;
+    };
+
+    AMPSCOPE_KERNEL void run(std::uint32_t* counters, const std::byte* data, std::size_t n, const Keys* rule) {
+        const Keys to = *rule;
+        std::size_t i = 0;
+        for (; i + strip <= n; i += strip) count(counters, data + i * sizeof(Code), strip, to);
+        count(counters, data + i * sizeof(Code), n - i, to);
+    }
+
+    AMPSCOPE_KERNEL void count(std::uint32_t* counters, const std::byte* data, std::size_t n, const Keys& to) {
         alignas(64) Code codes[strip];
         alignas(64) std::uint16_t keys[strip];
-        for (std::size_t i = 0; i < n; i += strip) {
-            const std::size_t m = std::min(strip, n - i);
-            std::memcpy(codes, data + i * sizeof(Code), m * sizeof(Code));
-            make_keys(codes, keys, m, static_cast<std::uint16_t>(counted), static_cast<std::uint16_t>(frequent),
-                      static_cast<std::uint16_t>(beyond), spread);
-            std::size_t j = 0;
-            for (; j + 8 <= m; j += 8) { // four keys are loaded at a time
-                std::uint64_t four = 0, next = 0;
-                std::memcpy(&four, keys + j, sizeof four);
-                std::memcpy(&next, keys + j + 4, sizeof next);
-                ++counters[four & 0xffff];
-                ++counters[four >> 16 & 0xffff];
-                ++counters[four >> 32 & 0xffff];
-                ++counters[four >> 48];
-                ++counters[next & 0xffff];
-                ++counters[next >> 16 & 0xffff];
-                ++counters[next >> 32 & 0xffff];
-                ++counters[next >> 48];
-            }
-            for (; j < m; ++j) ++counters[keys[j]];
+        for (std::size_t line = 0; line < sizeof codes; line += 64) // no effect beyond the end
+            __builtin_prefetch(data + ahead + line);
+        std::memcpy(codes, data, n * sizeof(Code));
+        make_keys(codes, keys, n, to);
+        std::size_t j = 0;
+        for (; j + 8 <= n; j += 8) { // four keys are loaded at a time
+            std::uint64_t four = 0, next = 0;
+            std::memcpy(&four, keys + j, sizeof four);
+            std::memcpy(&next, keys + j + 4, sizeof next);
+            ++counters[four & 0xffff];
+            ++counters[four >> 16 & 0xffff];
+            ++counters[four >> 32 & 0xffff];
+            ++counters[four >> 48];
+            ++counters[next & 0xffff];
+            ++counters[next >> 16 & 0xffff];
+            ++counters[next >> 32 & 0xffff];
+            ++counters[next >> 48];
         }
+        for (; j < n; ++j) ++counters[keys[j]];
     }
 
     AMPSCOPE_KERNEL void make_keys(const Code* __restrict codes, std::uint16_t* __restrict keys, std::size_t n,
-                                   std::uint16_t counted, std::uint16_t frequent, std::uint16_t beyond,
-                                   std::size_t spread) {
+                                   const Keys& to) {
         for (std::size_t j = 0; j < n; ++j) {
-            const auto code = static_cast<std::uint16_t>(codes[j] & counted);
+            const auto code = static_cast<std::uint16_t>(codes[j] & to.counted);
             const auto own = static_cast<std::uint16_t>(code * copies + j % copies);
-            const auto other = static_cast<std::uint16_t>(beyond + (j & (spread - 1)));
-            keys[j] = code == frequent ? other : own;
+            const auto other = static_cast<std::uint16_t>(to.beyond + (j & (to.spread - 1)));
+            keys[j] = code == to.frequent ? other : own;
         }
     }
 };
@@ -312,8 +322,9 @@ void CodeTable::count_whole(const std::byte* data, std::size_t n, InstructionSet
     const std::uint32_t frequent = frequent_code<Code>(data, n, counted_);
     const std::size_t first = spread_ == 0 ? frequent : recent_.size() - spread_;
     using Kernel = CodeKernel<Code, sizeof(Code) == 1 ? 4 : 1>;
-    dispatch<Kernel>(set, recent_.data(), data, n, counted_, frequent, static_cast<std::uint32_t>(first),
-                     std::max(spread_, std::size_t{1}));
+    const typename Kernel::Keys keys{static_cast<std::uint16_t>(counted_), static_cast<std::uint16_t>(frequent),
+                                     static_cast<std::uint16_t>(first), std::max(spread_, std::size_t{1})};
+    dispatch<Kernel>(set, recent_.data(), data, n, &keys);
     for (std::size_t i = first; i < first + spread_; ++i) counts_[frequent] += std::exchange(recent_[i], 0);
 }
 
