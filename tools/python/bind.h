@@ -45,12 +45,12 @@ std::span<const T> span_of(const Array<T>& array) {
     return {array.data(), array.size()};
 }
 
-/// A new array of NumPy, of that shape; fill(span) runs without Python's lock.
+/// A new array of NumPy, of that shape, all of which fill(span) writes, without Python's lock.
 template <class T, class Fill>
 Result<T> filled(const std::vector<std::size_t>& shape, const Fill& fill) {
     std::size_t size = 1;
     for (const std::size_t extent : shape) size *= extent;
-    auto data = std::make_unique<T[]>(std::max<std::size_t>(size, 1));
+    auto data = std::make_unique_for_overwrite<T[]>(std::max<std::size_t>(size, 1));
     {
         const nb::gil_scoped_release release;
         fill(std::span<T>(data.get(), size));

@@ -150,7 +150,8 @@ def as_values(x, format, name):
     """as_singles() for values of that format. Raises ValueError that names the argument's first other element."""
     x = as_floats(x)
     rounded = _ampscope.quantize(format, x, _ampscope.policy())
-    others = np.argwhere((rounded != x) & ~(np.isnan(rounded) & np.isnan(x)))
+    equal = rounded == x
+    others = () if equal.all() else np.argwhere(~(equal | np.isnan(rounded) & np.isnan(x)))
     if len(others):
         at = tuple(map(int, others[0]))
         place = f"{name}[{', '.join(map(str, at))}]" if at else name
