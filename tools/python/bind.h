@@ -12,9 +12,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <bit>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <sys/mman.h>
 #include <vector>
 
 namespace amp::python {
@@ -45,12 +49,22 @@ std::span<const T> span_of(const Array<T>& array) {
     return {array.data(), array.size()};
 }
 
+/// Asks for large pages, as NumPy does for its own arrays: without them the first writes to memory take longer than
+/// what is written takes to compute.
+inline void ask_for_large_pages(void* data, std::size_t bytes) {
+    constexpr std::size_t large = std::size_t{1} << 22, page = 4096;
+    if (bytes < large) return;
+    const std::size_t skipped = (page - std::bit_cast<std::uintptr_t>(data) % page) % page;
+    madvise(static_cast<std::byte*>(data) + skipped, bytes - skipped, MADV_HUGEPAGE); // refused, all is as it was
+}
+
 /// A new array of NumPy, of that shape, all of which fill(span) writes, without Python's lock.
 template <class T, class Fill>
 Result<T> filled(const std::vector<std::size_t>& shape, const Fill& fill) {
     std::size_t size = 1;
     for (const std::size_t extent : shape) size *= extent;
     auto data = std::make_unique_for_overwrite<T[]>(std::max<std::size_t>(size, 1));
+    ask_for_large_pages(data.get(), size * sizeof(T));
     {
         const nb::gil_scoped_release release;
         fill(std::span<T>(data.get(), size));
