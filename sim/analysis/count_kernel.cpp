@@ -45,7 +45,8 @@ void count_keys(FloatTables& tables, const std::uint16_t* keys, std::size_t n) {
 
 /// Whole lanes of words, as loops that compilers vectorise.
 struct PlainKernel {
-    static constexpr std::size_t strip = 2048; // words at a time, so that their keys stay in the first-level cache
+    static constexpr std::size_t strip = 256; // words at a time, so that their keys stay in the first-level cache
+    static constexpr std::size_t ahead = 4096; // bytes to prefetch
 
     AMPSCOPE_KERNEL void make_keys(const std::uint32_t* __restrict words, std::uint16_t* __restrict keys,
                                    std::size_t n) {
@@ -87,6 +88,8 @@ struct PlainKernel {
         alignas(64) std::uint16_t keys[strip];
         for (std::size_t i = 0; i < n; i += strip) {
             const std::size_t m = std::min(strip, n - i);
+            for (std::size_t line = 0; line < sizeof words; line += 64) // no effect beyond the end
+                __builtin_prefetch(data + i * sizeof(std::uint32_t) + ahead + line);
             std::memcpy(words, data + i * sizeof(std::uint32_t),
                         m * sizeof(std::uint32_t)); // they may lie at any address
             make_keys(words, keys, m);
