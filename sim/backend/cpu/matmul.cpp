@@ -26,6 +26,7 @@ struct Sums {
         for (std::int64_t l = 0; l < k; ++l, a += panel, b += columns) {
 #pragma GCC unroll 16
             for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 1 // g++ 12 would unroll 16 columns, and then not find all vectors in them
                 for (int j = 0; j < columns; ++j)
                     sum[i][j] =
                         fused ? __builtin_fmaf(a[i], b[j], sum[i][j]) : detail::fma_in_double(a[i], b[j], sum[i][j]);
