@@ -14,10 +14,12 @@ struct AttentionCase {
                *chain = "fp32";
     int offset = 0;
     double shift = 0;
+    bool sums_rounded = false;
     Index rows = 4, keys = 3;
     bool causal = true;
     const char* result = "bf16";
-    const char* read = "fp32"; ///< products read their operands in it
+    const char* read = "fp32";   ///< products read their operands in it
+    const char* steps = nullptr; ///< results of the softmax's steps have it, if it is computed by steps
 };
 
 /// Operands, P and what backward multiplies in 16 bits, as kernels have it.
@@ -42,8 +44,13 @@ inline std::vector<AttentionCase> attention_cases() {
     add("bf16", [](AttentionCase& c) { c.scores = "e5m2", c.o = "bf16", c.shift = 2; });
     add("bf16", [](AttentionCase& c) { c.scores = "e5m2", c.o = "bf16", c.shift = 3.5, c.causal = false; });
     add("bf16", [](AttentionCase& c) { c.p = "e4m3", c.offset = 8; });
+    add("bf16", [](AttentionCase& c) { c.p = "e4m3", c.offset = 8, c.sums_rounded = true, c.shift = 2; });
     add("bf16", [](AttentionCase& c) { c.p = c.ds = "e5m2", c.sums = c.o = "fp16", c.offset = 3, c.result = "tf32"; });
     add("bf16", [](AttentionCase& c) { c.chain = "bf16"; });
+    add("bf16", [](AttentionCase& c) { c.scores = c.sums = c.o = c.steps = "bf16"; });
+    add("bf16", [](AttentionCase& c) { c.steps = "e5m2", c.shift = 3.5, c.causal = false, c.result = "fp32"; });
+    add("fp16", [](AttentionCase& c) { c.steps = "fp16", c.p = "e4m3", c.offset = 8, c.rows = 2, c.keys = 4; });
+    add("fp32", [](AttentionCase& c) { c.steps = "fp32", c.shift = 2, c.result = "fp32"; });
     add("fp16", [](AttentionCase& c) { c.chain = "e6m9", c.rows = 3, c.keys = 4, c.result = "e4m3"; });
     return all;
 }
@@ -72,13 +79,22 @@ struct AttentionRounding {
         return sum;
     }
     [[nodiscard]] static Real power(const Real& x) { return single(pow(Real(2), x)); }
+    /// The result of a step: an FP32 number, and by steps one of their format.
+    [[nodiscard]] Real step(const Real& x) const {
+        return c.steps == nullptr ? Real(single(x)) : Real(rounded(c.steps, Real(single(x))));
+    }
+    [[nodiscard]] Real exponential(const Real& x, int offset = 0) const {
+        return step(ldexp(Real(exp(step(x))), offset));
+    }
+    [[nodiscard]] static Real scale() { return single(Real(attention_scale)); }
     [[nodiscard]] static Real log2_e() { return 1 / log(Real(2)); }
     [[nodiscard]] static Real exponent() { return single(Real(attention_scale) * log2_e()); }
     [[nodiscard]] Real score(const Reals& q, const Reals& k, Index head, Index row, Index key) const {
         const Index a = head * attention_tokens + row, b = head / 2 * attention_tokens + key;
         const Real sum =
             chain(attention_width, [&](Index i) { return std::pair(matrix_at(q, a, i), matrix_at(k, b, i)); });
-        return rounded(c.scores, sum);
+        const Real score = rounded(c.scores, sum);
+        return c.steps == nullptr ? score : step(score * scale());
     }
     [[nodiscard]] bool sees(Index row, Index key) const { return !c.causal || key <= row; }
     /// Whether the tile with this key is left out for the tile with this row.
@@ -101,7 +117,7 @@ struct AttentionRowResult {
 inline AttentionRowResult attention_row(const AttentionCase& c, const Reals& q, const Reals& k, const Reals& v,
                                         Index head, Index row) {
     const AttentionRounding math{c};
-    const Real e = math.exponent(), within = single(Real(0.001 / attention_scale));
+    const Real e = math.exponent(), within = single(Real(c.steps == nullptr ? 0.001 / attention_scale : 0.001));
     std::optional<Real> most;
     Real l = 0;
     Reals o(attention_width, Real(0));
@@ -116,16 +132,22 @@ inline AttentionRowResult attention_row(const AttentionCase& c, const Reals& q, 
         if (c.shift > 0 && here) {
             int reached = 0;
             for (Index j = 0; j < n; ++j)
-                reached += math.sees(row, first + j) && reference::at(s, j) >= single(*here - within) ? 1 : 0;
-            if (reached > 1) here = *here > 0 ? Real(single(*here * c.shift)) : Real(0);
+                reached += math.sees(row, first + j) && reference::at(s, j) >= math.step(*here - within) ? 1 : 0;
+            if (reached > 1) here = *here > 0 ? math.step(*here * c.shift) : Real(0);
         }
-        Real factor = 0;
-        if (most) factor = !here || *here <= *most ? Real(1) : math.power(single(Real(single(*most - *here)) * e));
+        const Real before = most.value_or(Real(0));
+        Real factor = most ? 1 : 0;
+        if (most && here && *here > *most)
+            factor = c.steps != nullptr ? math.exponential(before - *here)
+                                        : math.power(single(Real(single(before - *here)) * e));
         if (here && (!most || *here > *most)) most = here;
         const Real add = single(c.offset - Real(single(*most * e)));
         Real sum = 0;
         for (Index j = 0; j < n; ++j) {
-            p.push_back(math.sees(row, first + j) ? math.power(single(reference::at(s, j) * e + add)) : Real(0));
+            if (!math.sees(row, first + j)) p.emplace_back(0);
+            else if (c.steps != nullptr) p.push_back(math.exponential(reference::at(s, j) - *most, c.offset));
+            else p.push_back(math.power(single(reference::at(s, j) * e + add)));
+            if (c.sums_rounded) p.back() = rounded(c.p, p.back());
             sum = single(sum + p.back());
         }
         l = math.added(c.sums, l, factor, sum);
@@ -138,7 +160,9 @@ inline AttentionRowResult attention_row(const AttentionCase& c, const Reals& q, 
             to = math.added(c.o, to, factor, more);
         }
     }
-    AttentionRowResult result{.out = {}, .lse = *most * attention_scale + log(l) - c.offset * log(Real(2))};
+    const Real log_sum = log(l) - c.offset * log(Real(2));
+    AttentionRowResult result{.out = {}, .lse = *most * attention_scale + log_sum};
+    if (c.steps != nullptr) result.lse = math.step(*most + math.step(log_sum));
     for (const Real& x : o) result.out.emplace_back(Real(x / l).convert_to<double>());
     return result;
 }
@@ -165,6 +189,9 @@ struct AttentionBench {
                  .scores = format(c.scores),
                  .s_product = {.operands = format(c.read), .accumulate = accumulator(c.chain)}};
         f.p = format(c.p), f.sums = format(c.sums), f.o = format(c.o);
+        f.how.by_steps = c.steps != nullptr;
+        if (f.how.by_steps) f.how.steps = format(c.steps);
+        f.sums_rounded = c.sums_rounded;
         f.offset = c.offset, f.shift = c.shift, f.o_product = f.how.s_product;
         b.cpu().run(f);
         op::FusedAttentionBackward g;
@@ -204,17 +231,24 @@ struct AttentionGradients {
     [[nodiscard]] std::pair<Real, Real> of(Index head, Index row, Index key) const {
         if (!math.sees(row, key)) return {0, 0};
         const Index at = head * attention_tokens + row, at_key = head / 2 * attention_tokens + key;
-        const Real add = -Real(single(reference::at(lse, at) * single(math.log2_e())));
-        const Real p = math.power(single(math.score(q, k, head, row, key) * math.exponent() + add));
+        const Real score = math.score(q, k, head, row, key), sum = reference::at(lse, at);
         const Real dp = math.chain(attention_width,
                                    [&](Index i) { return std::pair(matrix_at(grad, at, i), matrix_at(v, at_key, i)); });
         Real d = 0;
+        if (c.steps != nullptr) {
+            for (Index i = 0; i < attention_width; ++i)
+                d = single(math.step(matrix_at(grad, at, i) * matrix_at(out, at, i)) + d);
+            const Real p = math.exponential(score - sum);
+            const Real ds = math.step(math.step(p * math.scale()) * math.step(math.step(dp) - math.step(d)));
+            return {rounded(c.ds, p), rounded(c.ds, ds)};
+        }
+        const Real p = math.power(single(score * math.exponent() - Real(single(sum * single(math.log2_e())))));
         for (Index i = 0; i < attention_width; ++i) d = single(matrix_at(grad, at, i) * matrix_at(out, at, i) + d);
         return {rounded(c.ds, p), rounded(c.ds, Real(single(p * single(dp - d))))};
     }
-    static void add(Reals& total, Index row, Index column, const Real& more) {
+    void add(Reals& total, Index row, Index column, const Real& more) const {
         Real& to = total[static_cast<std::size_t>(row * attention_width + column)];
-        to = single(to + more);
+        to = math.step(to + (c.steps == nullptr ? more : math.step(more)));
     }
     void add_tile(Index head, Index first_row, Index first_key) {
         const Index rows = std::min(c.rows, attention_tokens - first_row),
@@ -258,9 +292,9 @@ inline void prove_op(Of<op::FusedAttentionBackward>, Tally& tally) {
                                 .lse = a.b.values(a.lse),
                                 .grad = a.b.values(a.grad)};
         want.run();
-        const auto scaled = [](const Reals& x) {
-            return reference::map(x,
-                                  [](const Real& y) { return Real(Real(y * attention_scale).convert_to<double>()); });
+        const auto scaled = [&](const Reals& x) {
+            const double factor = c.steps == nullptr ? attention_scale : 1;
+            return reference::map(x, [&](const Real& y) { return Real(Real(y * factor).convert_to<double>()); });
         };
         a.b.expect(tally, a.grad_q, scaled(want.dq), "gradient of q of fused_attention");
         a.b.expect(tally, a.grad_k, scaled(want.dk), "gradient of k of fused_attention");

@@ -124,8 +124,8 @@ TEST_CASE("a shifted maximum makes P small: rows of large scores that share it a
 TEST_CASE("what the text of attention says") {
     CHECK(!op::attention_options("plain"));
     CHECK(*op::attention_options("fused") == op::AttentionOptions{});
-    const op::AttentionOptions o =
-        *op::attention_options("fused:128x32,p=e4m3,offset=4,o=bf16,s=fp16,l=tf32,ds=e5m2,max=shifted:3.5");
+    const op::AttentionOptions o = *op::attention_options(
+        "fused:128x32,p=e4m3,offset=4,o=bf16,s=fp16,l=tf32,ds=e5m2,steps=bf16,p-sum=rounded,max=shifted:3.5");
     CHECK(o == op::AttentionOptions{.row_tile = 128,
                                     .key_tile = 32,
                                     .p = format("e4m3"),
@@ -133,14 +133,33 @@ TEST_CASE("what the text of attention says") {
                                     .scores = format("fp16"),
                                     .sums = format("tf32"),
                                     .o = format("bf16"),
+                                    .steps = format("bf16"),
                                     .offset = 4,
+                                    .sums_rounded = true,
                                     .shift = 3.5});
     CHECK(op::attention_options("fused:max=shifted")->shift == 2);
     CHECK(op::attention_options("fused:8x8,max=plain")->shift == 0);
-    for (const char* wrong :
-         {"", "fusion", "fused64x64", "fused:", "fused:64", "fused:0x4", "fused:4x4x4", "fused:p=fp17", "fused:p=int8",
-          "fused:p=e8m0", "fused:s=binary8p3uf", "fused:x=1", "fused:p=bf16,8x8", "fused:offset=-1", "fused:max=higher",
-          "fused:max=shifted:", "fused:max=shifted:1", "fused:max=shifted:2x", "fused:p=bf16,p=bf16"})
+    for (const char* wrong : {"",
+                              "fusion",
+                              "fused64x64",
+                              "fused:",
+                              "fused:64",
+                              "fused:0x4",
+                              "fused:4x4x4",
+                              "fused:p=fp17",
+                              "fused:p=int8",
+                              "fused:p=e8m0",
+                              "fused:s=binary8p3uf",
+                              "fused:x=1",
+                              "fused:p=bf16,8x8",
+                              "fused:steps=int8",
+                              "fused:p-sum=x",
+                              "fused:offset=-1",
+                              "fused:max=higher",
+                              "fused:max=shifted:",
+                              "fused:max=shifted:1",
+                              "fused:max=shifted:2x",
+                              "fused:p=bf16,p=bf16"})
         CHECK_MESSAGE(!error_of(wrong).empty(), wrong);
     CHECK(error_of("flash").starts_with("unknown attention 'flash'"));
     CHECK(error_of("fused:offset=-1") == "attention: offset=-1: expected a whole number from 0 to 120");
@@ -150,6 +169,18 @@ TEST_CASE("what the text of attention says") {
     CHECK_THROWS_WITH(Called("fp32", {1, 3, 2, 2}, {1, 2, 2, 2}, 1, true, "fused"),
                       "[fused_attention] expected B x H x T x D and twice B x G x T x D, got (1, 3, 2, 2) and (1, 2, "
                       "2, 2) and (1, 2, 2, 2)");
+}
+
+TEST_CASE("an attention has one spelling") {
+    const auto is = [](const char* text) { return op::canonical_attention(text); };
+    CHECK(is("plain") == "plain");
+    CHECK(is("fused:64x64,max=plain,s=fp32,p-sum=exact") == "fused");
+    CHECK(is("fused:max=shifted:2.0,o=BF16,p=E4M3,offset=8") == "fused:p=e4m3,o=bf16,max=shifted");
+    CHECK(is("fused:p=bf16,offset=0") == "fused:p=bf16");
+    CHECK(is("fused:offset=0") == "fused:offset=0"); // which is not what E4M3 operands have otherwise
+    const char* all = "fused:8x4,p=e5m2,ds=fp16,s=fp16,l=tf32,o=bf16,steps=bf16,offset=3,p-sum=rounded,max=shifted:3.5";
+    CHECK(is(all) == all);
+    CHECK_THROWS(is("fusion"));
 }
 
 TEST_CASE("formats that follow from the precision") {
@@ -226,4 +257,33 @@ TEST_CASE("sums in BF16 are biased where several scores share the maximum, and n
                biased, fixed, single, mixed, wide);
     CHECK(biased < -0.2);
     for (const double small : {fixed, single, mixed, wide}) CHECK(std::fabs(small) < 0.05);
+}
+
+TEST_CASE("roundings of P, O, P in backward and dS are counted among those of the results") {
+    // One query, whose P are 2^(-3/4 n) for n = 0 to 15. E4M3, here without an offset, makes 0 of what is below 2^-10:
+    // of n from 14 on, and in backward, where l = 2.5 divides P, from 12 on. dS is P v, which is 0 but for n = 15.
+    Program program;
+    Precision p = precision("fp32");
+    Graph g(program, p);
+    const TensorId q = g.given("q", {1, 1, 1, 1}, fp32_format(), false, true),
+                   k = g.given("k", {1, 1, 16, 1}, fp32_format(), false, true),
+                   v = g.given("v", {1, 1, 16, 1}, fp32_format(), false, true);
+    const TensorId out =
+        op::fused_attention(g, q, k, v, 1, false, *op::attention_options("fused:1x8,p=e4m3,offset=0,o=e4m3,ds=e4m3"));
+    const TensorId grad = g.differentiate_from(out);
+    Cpu cpu(program, 1);
+    cpu.counts_roundings = true;
+    cpu[q][0] = 1;
+    for (std::size_t i = 0; i < 16; ++i)
+        cpu[k][i] = static_cast<float>(-0.75 * std::log(2.0) * static_cast<double>(i)), cpu[v][i] = i == 15 ? 1.0F : 0;
+    cpu[grad][0] = 1;
+    replay(cpu, program.forward);
+    const auto counts = [&](TensorId id) { return cpu.roundings()[static_cast<std::size_t>(id.index)]; };
+    // P, O after each of two tiles, and the result.
+    CHECK(counts(out) == RoundingCounts{.elements = 16 + 2 + 1, .nonzero = 16, .underflow = 2});
+    replay(cpu, program.backward);
+    // P, dS and the gradient of k.
+    CHECK(counts(g.gradient(k)) == RoundingCounts{.elements = 16 + 16 + 16, .nonzero = 17, .underflow = 4 + 1});
+    CHECK(counts(g.gradient(v)).elements == 16);
+    CHECK(counts(g.gradient(q)).elements == 1);
 }

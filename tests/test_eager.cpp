@@ -2,6 +2,7 @@
 // that the trainer's parts build and run.
 #include <ampscope/formats/batch.h>
 #include <ampscope/sim/backend/cpu/cpu.h>
+#include <ampscope/sim/eager/eager_attention.h>
 #include <ampscope/sim/eager/eager_op.h>
 #include <ampscope/sim/eager/schedule.h>
 
@@ -286,6 +287,34 @@ TEST_CASE("numbers that are held at the same time do not overlap in memory, and 
     }
     const std::vector<HeldNumbers> chain = {{100, {0, 1}}, {50, {1, 2}}, {90, {2, 3}}, {50, {3, 4}}};
     CHECK(memory_plan(chain).size == 112 + 64);
+}
+
+TEST_CASE("fused attention by itself, forward and backward, is that of a program") {
+    const Shape queries{2, 4, 6, 8}, keys{2, 2, 6, 8};
+    const FormatSpec bf16 = format("bf16");
+    const std::string text = "fused:4x3,o=bf16";
+    const EagerOp eager(text, precision("amp-bf16"), "h.0.attn",
+                        std::vector<EagerOperand>{{.shape = queries, .format = bf16, .needs_gradient = true},
+                                                  {.shape = keys, .format = bf16, .needs_gradient = true},
+                                                  {.shape = keys, .format = bf16, .needs_gradient = true}},
+                        bf16, std::vector<double>{0.3, 1});
+    std::vector<float> q = numbers(384, 1, 1), k = numbers(192, 1, 2), v = numbers(192, 1, 3),
+                       grad = numbers(384, 1, 4);
+    for (std::vector<float>* x : {&q, &k, &v, &grad}) quantize(bf16, *x, *x);
+    Held a(bf16, q), b(bf16, k), c(bf16, v), d(bf16, grad), out(bf16, q), gq(bf16, q), gk(bf16, k), gv(bf16, v);
+    eager.forward(std::vector<const void*>{a.data(), b.data(), c.data()}, out.data(), {});
+    eager.backward(std::vector<const void*>{a.data(), b.data(), c.data()}, d.data(),
+                   std::vector<void*>{gq.data(), gk.data(), gv.data()}, {});
+    std::vector<float> sums(48), want(384), want_q(384), want_k(192), want_v(192);
+    const EagerAttention how{
+        .options = text, .causal = true, .scale = 0.3, .q = bf16, .k = bf16, .v = bf16, .out = bf16, .gradient = bf16};
+    eager_attention(how, queries, keys, q, k, v, want, sums, 1);
+    eager_attention_gradients(how, queries, keys, q, k, v, grad, {want_q, want_k, want_v}, 1);
+    CHECK(out.values() == want);
+    CHECK(gq.values() == want_q);
+    CHECK(gk.values() == want_k);
+    CHECK(gv.values() == want_v);
+    CHECK(want_k != want_v);
 }
 
 TEST_CASE("an eager op names what does not fit") {

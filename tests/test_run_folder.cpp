@@ -71,6 +71,25 @@ void flip(const fs::path& file, std::size_t byte) {
 
 } // namespace
 
+TEST_CASE("an attention may be spelt otherwise when a run goes on") {
+    const Scratch scratch;
+    const std::string run = "--model gpt --width 16 --heads 2 --depth 1 --batch 4 --precision amp-bf16 --record " +
+                            (scratch / "run").string() + " --checkpoint-every 1 --attention ";
+    REQUIRE(train(run + "fused:o=bf16,max=shifted:2.0,8x8 --steps 2").code == 2); // tiles come first
+    REQUIRE(train(run + "fused:8x8,max=shifted:2.0,o=BF16 --steps 2").code == 0);
+    const Outcome refused = train(run + "fused:8x8,max=shifted --steps 3 --resume");
+    CHECK(refused.code == 1);
+    CHECK(refused.err.find("/model/attention") != std::string::npos);
+    CHECK(train(run + "fused:8x8,s=fp32,o=bf16,max=shifted --steps 3 --resume").code == 0);
+    // As a version wrote it that kept what was typed.
+    const fs::path file = scratch / "run" / "amp-bf16" / "run.json";
+    std::string text = read_file(file);
+    const std::string spelt = "fused:8x8,o=bf16,max=shifted";
+    REQUIRE(text.find(spelt) != std::string::npos);
+    write_file(file, text.replace(text.find(spelt), spelt.size(), "fused:8x8,max=shifted:2,o=bf16"));
+    CHECK(train(run + spelt + " --steps 4 --resume").code == 0);
+}
+
 TEST_CASE("a command that is refused changes no folder, of whichever run") {
     const Recorded r;
     CHECK(!fs::exists(r.fp32 / ".lock"));

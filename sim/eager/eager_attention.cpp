@@ -24,7 +24,7 @@ void check_call(const EagerAttention& how, const Shape& queries, const Shape& ke
     if (!(how.scale >= 1e-30 && how.scale <= 1e30))
         throw std::invalid_argument(
             fmt::format("attention: scale {}: expected a number from 1e-30 to 1e30", how.scale));
-    for (const FormatSpec& f : {how.q, how.k, how.v, how.out})
+    for (const FormatSpec& f : {how.q, how.k, how.v, how.out, how.gradient})
         if (f.is_integer() || f.is_scale())
             throw std::invalid_argument(fmt::format("attention: {}: expected a floating-point format", f.name));
 }
@@ -37,32 +37,69 @@ void check_product(const EagerAttention& how, std::string_view product, const Fo
                                                 names_of(how.accumulators), product, a.name, b.name));
 }
 
+/// A program of one call.
+struct AttentionCall {
+    Program program;
+    TensorId q, k, v, out, grad, grad_q, grad_k, grad_v;
+
+    AttentionCall(const EagerAttention& how, const Shape& queries, const Shape& keys, bool backward) {
+        const op::AttentionOptions options = fused_options(how.options);
+        check_call(how, queries, keys);
+        Precision p = precision("fp32");
+        p.accumulators = p.backward_accumulators = how.accumulators;
+        p.activations = how.out;
+        p.gradients = how.gradient;
+        Graph g(program, p);
+        q = g.given("q", queries, how.q, false, backward);
+        k = g.given("k", keys, how.k, false, backward);
+        v = g.given("v", keys, how.v, false, backward);
+        out = op::fused_attention(g, q, k, v, how.scale, how.causal, options);
+        check_product(how, "q and k", how.q, how.k);
+        check_product(how, "P and v", fused().p, how.v);
+        if (!backward) return;
+        check_product(how, "the gradient and v", how.gradient, how.v);
+        check_product(how, "P and the gradient", fused().ds, how.gradient);
+        check_product(how, "dS and q", fused().ds, how.q);
+        check_product(how, "dS and k", fused().ds, how.k);
+        grad = g.differentiate_from(out);
+        grad_q = g.gradient(q), grad_k = g.gradient(k), grad_v = g.gradient(v);
+    }
+    [[nodiscard]] const op::FusedAttention& fused() const {
+        return std::get<op::FusedAttention>(program.forward.back().op);
+    }
+};
+
 } // namespace
 
 void eager_attention(const EagerAttention& how, const Shape& queries, const Shape& keys, std::span<const float> q,
                      std::span<const float> k, std::span<const float> v, std::span<float> out, std::span<float> lse,
                      int threads) {
-    const op::AttentionOptions options = fused_options(how.options);
-    check_call(how, queries, keys);
-    Precision p = precision("fp32");
-    p.accumulators = how.accumulators;
-    p.activations = how.out;
-    Program program;
-    Graph g(program, p);
-    const TensorId given[] = {g.given("q", queries, how.q, false, false), g.given("k", keys, how.k, false, false),
-                              g.given("v", keys, how.v, false, false)};
-    const TensorId result = op::fused_attention(g, given[0], given[1], given[2], how.scale, how.causal, options);
-    const auto& fused = std::get<op::FusedAttention>(program.forward.back().op);
-    check_product(how, "q and k", how.q, how.k);
-    check_product(how, "P and v", fused.p, how.v);
-
+    const AttentionCall call(how, queries, keys, false);
     const FloatEnvironment environment;
-    Cpu cpu(program, threads);
-    std::size_t i = 0;
-    for (const std::span<const float> values : {q, k, v}) std::ranges::copy(values, cpu[given[i++]].begin());
-    replay(cpu, program.forward);
-    std::ranges::copy(cpu.read(result), out.begin());
-    std::ranges::copy(cpu.read(fused.lse), lse.begin());
+    Cpu cpu(call.program, threads);
+    std::ranges::copy(q, cpu[call.q].begin());
+    std::ranges::copy(k, cpu[call.k].begin());
+    std::ranges::copy(v, cpu[call.v].begin());
+    replay(cpu, call.program.forward);
+    std::ranges::copy(cpu.read(call.out), out.begin());
+    std::ranges::copy(cpu.read(call.fused().lse), lse.begin());
+}
+
+void eager_attention_gradients(const EagerAttention& how, const Shape& queries, const Shape& keys,
+                               std::span<const float> q, std::span<const float> k, std::span<const float> v,
+                               std::span<const float> grad, const AttentionGradients& to, int threads) {
+    const AttentionCall call(how, queries, keys, true);
+    const FloatEnvironment environment;
+    Cpu cpu(call.program, threads);
+    std::ranges::copy(q, cpu[call.q].begin());
+    std::ranges::copy(k, cpu[call.k].begin());
+    std::ranges::copy(v, cpu[call.v].begin());
+    std::ranges::copy(grad, cpu[call.grad].begin());
+    replay(cpu, call.program.forward);
+    replay(cpu, call.program.backward);
+    std::ranges::copy(cpu.read(call.grad_q), to.q.begin());
+    std::ranges::copy(cpu.read(call.grad_k), to.k.begin());
+    std::ranges::copy(cpu.read(call.grad_v), to.v.begin());
 }
 
 } // namespace amp

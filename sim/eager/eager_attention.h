@@ -16,6 +16,7 @@ struct EagerAttention {
     double scale = 1; ///< scores are multiplied by it: 1e-30 to 1e30
     FormatSpec q = format("fp32"), k = format("fp32"), v = format("fp32"); ///< what the operands are values of
     FormatSpec out = format("fp32");
+    FormatSpec gradient = format("fp32");    ///< of the result's gradient, and of those of q, k and v
     std::vector<Accumulator> accumulators{}; ///< each product has the first that takes its operands; none: FP32 chains
 };
 
@@ -25,5 +26,14 @@ struct EagerAttention {
 void eager_attention(const EagerAttention& how, const Shape& queries, const Shape& keys, std::span<const float> q,
                      std::span<const float> k, std::span<const float> v, std::span<float> out, std::span<float> lse,
                      int threads);
+
+struct AttentionGradients {
+    std::span<float> q, k, v;
+};
+/// Computes op::FusedAttentionBackward after forward: the gradients of q, k and v from that of the result, whose
+/// numbers are values of how.gradient. Throws as eager_attention().
+void eager_attention_gradients(const EagerAttention& how, const Shape& queries, const Shape& keys,
+                               std::span<const float> q, std::span<const float> k, std::span<const float> v,
+                               std::span<const float> grad, const AttentionGradients& to, int threads);
 
 } // namespace amp

@@ -18,7 +18,7 @@ namespace amp {
 namespace {
 
 using Ids = std::span<const TensorId>;
-using Settings = std::span<const double>;
+using Settings = const EagerSettings&;
 using op::ActivationKind;
 
 template <ActivationKind kind>
@@ -42,6 +42,12 @@ constexpr EagerRow table[] = {
     {"matmul-transposed", 3, 0,
      "a b^T + bias for each matrix of a batch: ... x M x K and ... x N x K, bias (N) or none",
      [](Graph& g, Ids in, Settings) { return op::matmul(g, in[0], in[1], true, in[2]); }, true},
+    {"fused", 3, 2,
+     "attention in tiles, with a text as op::attention_options() reads it: q, k, v; scale, whether causal",
+     [](Graph& g, Ids in, Settings s) {
+         return op::fused_attention(g, in[0], in[1], in[2], s[0], s[1] != 0, *op::attention_options(s.text));
+     },
+     true},
     {"add", 2, 0, "a + b, whose shape ends a's", [](Graph& g, Ids in, Settings) { return op::add(g, in[0], in[1]); }},
     {"mul", 2, 0, "a b, whose shape ends a's", [](Graph& g, Ids in, Settings) { return op::mul(g, in[0], in[1]); }},
     {"scale", 1, 1, "x times a number", [](Graph& g, Ids in, Settings s) { return op::scale(g, in[0], s[0]); }},
@@ -100,7 +106,7 @@ void EagerState::advance() {
 
 EagerOp::EagerOp(std::string_view op, const Precision& precision, std::string_view layer,
                  std::span<const EagerOperand> operands, const FormatSpec& result, std::span<const double> settings) {
-    const EagerRow& row = find_row("op", table, op);
+    const EagerRow& row = find_row("op", table, op.substr(0, op.find(':')));
     if (operands.size() != row.operands || settings.size() != row.settings)
         throw std::invalid_argument(fmt::format("[{}] expected {} operands and {} settings, got {} and {}", op,
                                                 row.operands, row.settings, operands.size(), settings.size()));
@@ -108,7 +114,7 @@ EagerOp::EagerOp(std::string_view op, const Precision& precision, std::string_vi
     const Graph::Scope scope = g.scope(layer);
     for (const EagerOperand& o : operands)
         operands_.push_back(o.absent ? TensorId{} : g.given("operand", o.shape, o.format, o.weight, o.needs_gradient));
-    out_ = row.append(g, operands_, settings);
+    out_ = row.append(g, operands_, {settings, op});
     if (!row.product && result == fp32_format()) g.keep_gradient_wide(out_);
     if (g.needs_gradient(out_)) out_gradient_ = g.differentiate_from(out_);
     delayed_ = g.delayed_scales();

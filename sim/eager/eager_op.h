@@ -57,23 +57,31 @@ struct EagerContext {
     EagerCasts* casts = nullptr; ///< null: casts are not counted
 };
 
+/// What a call says besides operands: numbers, and the text by which the op was named, "fused:8x4,o=bf16" for instance.
+struct EagerSettings {
+    std::span<const double> numbers;
+    std::string_view text;
+    [[nodiscard]] double operator[](std::size_t i) const { return numbers[i]; }
+};
+
 /// The ops that can be called: what each takes, and how a graph appends it.
 struct EagerRow {
     std::string_view name;
     std::size_t operands, settings; ///< their numbers, absent operands included
     std::string_view meaning;
-    TensorId (*append)(Graph& g, std::span<const TensorId> operands, std::span<const double> settings);
+    TensorId (*append)(Graph& g, std::span<const TensorId> operands, const EagerSettings& settings);
     bool product = false; ///< whether it multiplies matrices, in backward also by the gradient of its result
 };
 std::span<const EagerRow> eager_ops();
 
 class EagerOp {
   public:
-    /// The op of that name in a layer of that name. Of the precision its operand formats, accumulators and scaling
-    /// recipe count, as they are for that layer. The result has the format `result`; its gradient, and those of
-    /// operands that are not weights, have the format of the first operand, or of the result if that operand is FP32,
-    /// which casts with scales take as it is; the gradient of a result in FP32 stays in FP32 unless the op is
-    /// a product. Throws std::invalid_argument for unknown names, and for shapes and settings that do not fit.
+    /// The op of that name ("fused:8x4,o=bf16": with a text) in a layer of that name. Of the precision its operand
+    /// formats, accumulators and scaling recipe count, as they are for that layer. The result has the format `result`;
+    /// its gradient, and those of operands that are not weights, have the format of the first operand, or of the result
+    /// if that operand is FP32, which casts with scales take as it is; the gradient of a result in FP32 stays in FP32
+    /// unless the op is a product. Throws std::invalid_argument for unknown names, and for shapes and settings that do
+    /// not fit.
     EagerOp(std::string_view op, const Precision& precision, std::string_view layer,
             std::span<const EagerOperand> operands, const FormatSpec& result, std::span<const double> settings = {});
 

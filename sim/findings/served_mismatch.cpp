@@ -74,7 +74,8 @@ class SideBySide {
   public:
     SideBySide(const TrainedNetwork& trained, const Precision& training, const ServingSetting& setting, int threads)
         : data_(trained.data), whole_(trained.options.batch), batch_(setting.batch == 0 ? whole_ : setting.batch),
-          training_(trained, training, whole_, threads), serving_(trained, setting.precision, batch_, threads),
+          training_(trained, training, whole_, threads),
+          serving_(trained, setting.precision, batch_, threads, setting.attention),
           pairs_(pairs_of(training_, serving_, whole_ / batch_)) {}
 
     void compare_batch(std::int64_t b) {

@@ -10,8 +10,9 @@ namespace amp {
 /// How a trained network is served.
 struct ServingSetting {
     std::string name;
-    Precision precision{};  ///< with its own formats of serving, see served_precision()
-    std::int64_t batch = 0; ///< examples that are computed at once; 0: as in training
+    Precision precision{};   ///< with its own formats of serving, see served_precision()
+    std::int64_t batch = 0;  ///< examples that are computed at once; 0: as in training
+    std::string attention{}; ///< a decoder's, as op::attention_options() reads it; empty: as in training
 };
 
 /// Compares the probabilities of each target, and the results of all ops of forward that both have, up to the logits,

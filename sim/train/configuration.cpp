@@ -189,7 +189,18 @@ Json configuration_of(const TrainOptions& o, const Dataset& data) {
     return json;
 }
 
+/// A model's attention in one spelling; a text that is none stays.
+void spell_attention(Json& configuration) {
+    const Json::json_pointer at("/model/attention");
+    if (!configuration.contains(at) || !configuration[at].is_string()) return;
+    try {
+        configuration[at] = op::canonical_attention(configuration[at].get<std::string>());
+    } catch (const std::invalid_argument&) { // whoever reads it says so
+    }
+}
+
 Json as_written_now(Json configuration) {
+    spell_attention(configuration);
     if (!configuration.is_object() || !configuration.contains("precision")) return configuration;
     Json& p = configuration["precision"];
     std::vector<LayerPolicy> layers;

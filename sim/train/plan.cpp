@@ -34,19 +34,24 @@ std::string accumulators_of(const Op& op) {
     return fmt::format("{}", fmt::join(all, " and "));
 }
 
+std::string steps_of(const op::AttentionArithmetic& how) {
+    return how.by_steps ? fmt::format(", steps {}", how.steps.name) : "";
+}
+
 std::string accumulator_of(const Op& op) {
     if (const auto* m = std::get_if<op::Matmul>(&op))
         return described(m->arithmetic.accumulate) + (m->arithmetic.accumulate.method == Accumulation::chain
                                                           ? ", fused multiply-adds in the order of k"
                                                           : "");
     if (const auto* a = std::get_if<op::FusedAttention>(&op))
-        return fmt::format("{}; tiles of {} x {}, S {}, P {}{}, l {}, O {}{}", accumulators_of(op), a->how.row_tile,
+        return fmt::format("{}; tiles of {} x {}, S {}, P {}{}{}, l {}, O {}{}{}", accumulators_of(op), a->how.row_tile,
                            a->how.key_tile, a->how.scores.name, a->p.name,
-                           a->offset == 0 ? "" : fmt::format(" times 2^{}", a->offset), a->sums.name, a->o.name,
-                           a->shift == 0 ? "" : fmt::format(", maxima shifted by {}", a->shift));
+                           a->offset == 0 ? "" : fmt::format(" times 2^{}", a->offset),
+                           a->sums_rounded ? " before l" : "", a->sums.name, a->o.name,
+                           a->shift == 0 ? "" : fmt::format(", maxima shifted by {}", a->shift), steps_of(a->how));
     if (const auto* a = std::get_if<op::FusedAttentionBackward>(&op))
-        return fmt::format("{}; tiles of {} x {}, P and dS {}", accumulators_of(op), a->how.row_tile, a->how.key_tile,
-                           a->ds.name);
+        return fmt::format("{}; tiles of {} x {}, P and dS {}{}", accumulators_of(op), a->how.row_tile, a->how.key_tile,
+                           a->ds.name, steps_of(a->how));
     if (const auto* r = std::get_if<op::Reduce>(&op)) return fmt::format("{}, in order", r->accumulate.name);
     if (const auto* r = std::get_if<op::AllReduce>(&op)) {
         const ReduceSum sum = row_of(r->order).sum;

@@ -85,6 +85,14 @@ TrainOptions trained_options(const fs::path& run) {
     return taken(run / run_layout::configuration, "cannot be read", [&] { return options_of(json); });
 }
 
+TrainOptions with_attention(TrainOptions options, const std::string& attention) {
+    if (attention.empty()) return options;
+    if (!model(options.model.name).reads_tokens)
+        throw std::invalid_argument(fmt::format("--attention: a {} has none", options.model.name));
+    options.model.attention = op::canonical_attention(attention);
+    return options;
+}
+
 void export_trained(const fs::path& run, const TrainOptions& options, const Dataset& data, const fs::path& folder) {
     if (is_published(run)) throw FileError(run, "is in Hugging Face's form already: --export takes a run");
     if (!model(options.model.name).reads_tokens)
@@ -118,9 +126,9 @@ void check_precision(const TrainedNetwork& trained, const Precision& precision) 
     }
 }
 
-LoadedNetwork::LoadedNetwork(const TrainedNetwork& trained, const Precision& precision, std::int64_t batch,
-                             int threads) {
-    TrainOptions options = trained.options;
+LoadedNetwork::LoadedNetwork(const TrainedNetwork& trained, const Precision& precision, std::int64_t batch, int threads,
+                             const std::string& attention) {
+    TrainOptions options = with_attention(trained.options, attention);
     options.precision = precision;
     Graph g(program, with_blocks(options, trained.data));
     network = model(options.model.name).build(g, options.model, trained.data, batch);

@@ -24,6 +24,10 @@ struct TrainedNetwork {
 /// FP32. Throws FileError.
 TrainOptions trained_options(const std::filesystem::path& path);
 
+/// The options with another attention, as op::attention_options() reads it; an empty text leaves them as they are.
+/// Throws std::invalid_argument for models that are no decoders.
+TrainOptions with_attention(TrainOptions options, const std::string& attention);
+
 /// Reads it with those options. Throws FileError if there is no checkpoint or the data are not the run's.
 TrainedNetwork read_trained(const std::filesystem::path& path, const TrainOptions& options, const Dataset& data);
 
@@ -38,10 +42,11 @@ void export_trained(const std::filesystem::path& run, const TrainOptions& option
 /// The network on the processor, in a precision of its own, with the trained parameters, rounded to the nearest where
 /// the precision keeps them in a narrower format. `batch` sequences or examples are computed at once; stochastic casts
 /// draw what they drew in the last step. Throws FileError for parameters that are missing or of another shape. For
-/// delayed scales see check_precision().
+/// delayed scales see check_precision(), for `attention` with_attention().
 class LoadedNetwork {
   public:
-    LoadedNetwork(const TrainedNetwork& trained, const Precision& precision, std::int64_t batch, int threads);
+    LoadedNetwork(const TrainedNetwork& trained, const Precision& precision, std::int64_t batch, int threads,
+                  const std::string& attention = {});
 
     Program program{};
     Network network{};

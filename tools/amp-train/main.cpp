@@ -94,8 +94,8 @@ int compare_with_serving(const TrainToolOptions& options, const TrainedNetwork& 
     for (const std::string& text : options.against) {
         const Precision precision = precision_against(text, own);
         check_precision(trained, precision);
-        settings.push_back(
-            {text + options.serving_words, with_serving(precision, options.serving), options.against_batch});
+        settings.push_back({text + options.serving_words, with_serving(precision, options.serving),
+                            options.against_batch, options.attention});
     }
     const auto batches = static_cast<std::uint64_t>(validation_batches(trained.data, trained.options.batch));
     const Progress progress = begin(until_stopped(progress_bars()), batches * settings.size());
@@ -114,8 +114,9 @@ int evaluate(const TrainToolOptions& options) {
     const bool narrow = serving.weights || serving.activations || serving.kv_cache;
     if (!narrow && options.against.empty()) return 0;
     check_serving(options.evaluate, own, serving);
-    const TrainedNetwork trained = read_trained(options.evaluate, own, data);
+    TrainedNetwork trained = read_trained(options.evaluate, own, data);
     if (!options.against.empty()) return compare_with_serving(options, trained);
+    trained.options = with_attention(trained.options, options.attention);
     const std::vector<ServedResult> results = evaluate_served(trained, serving, options.experiment.threads);
     if (!options.json.empty()) write_report(options.json, served_json(options.evaluate, results));
     if (options.json != "-") print_document(document_of(options.evaluate, results));

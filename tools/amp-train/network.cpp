@@ -28,9 +28,10 @@ void add_network_options(CLI::App& app, NetworkWords& w) {
     app.add_option("--rope-theta", w.model.rope_theta, "Base of the llama's rotary positions; default 10000")
         ->transform(real_number(1, std::numeric_limits<double>::infinity()))
         ->group(group);
-    app.add_option("--attention", w.model.attention,
-                   "Attention of a decoder: plain (default), fused, or fused:ROWSxKEYS,key=value,... with tiles of so "
-                   "many queries and keys (64x64) and p, ds, s, l, o (formats), offset, max (plain, shifted)")
+    app.add_option(
+           "--attention", w.model.attention,
+           "Attention of a decoder: plain (default), fused, or fused:ROWSxKEYS,key=value,... with tiles of so "
+           "many queries and keys (64x64) and p, ds, s, l, o, steps (formats), offset, p-sum, max (plain, shifted)")
         ->group(group);
     app.add_option("--dropout", w.model.dropout, "Probability that dropout zeroes an element")
         ->transform(real_number(0, 1, Ends::low))
@@ -50,8 +51,7 @@ ModelOptions model_of(const NetworkWords& w) {
     if (w.kv_heads) m.kv_heads = *w.kv_heads;
     if (w.hidden) m.hidden = *w.hidden;
     m.tied = w.model.tied;
-    static_cast<void>(op::attention_options(w.model.attention)); // throws here, before anything is made
-    m.attention = w.model.attention;
+    m.attention = op::canonical_attention(w.model.attention); // throws here, before anything is made
     m.norm_eps = w.model.norm_eps;
     m.rope_theta = w.model.rope_theta;
     m.dropout = w.model.dropout;

@@ -99,7 +99,7 @@ OptimizerOptions optimizer_of(const Words& w) {
 }
 
 void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
-    interpret_serving(app, w.serving, w.precision, options);
+    interpret_serving(app, w.serving, w.precision, w.network.model.attention, options);
     refuse_unused(app, options);
     if (!options.evaluate.empty()) return;
     if (!options.text.empty() && !model(w.network.model.name).reads_tokens)

@@ -44,7 +44,7 @@ void add_serving_options(CLI::App& app, ServingWords& w, TrainToolOptions& optio
 }
 
 void interpret_serving(const CLI::App& app, const ServingWords& w, const PrecisionWords& precisions,
-                       TrainToolOptions& options) {
+                       const std::string& attention, TrainToolOptions& options) {
     const auto served = [&](Served what, std::string_view name, const std::string& text) {
         if (text.empty()) return std::optional<OperandScaling>();
         options.serving_words += fmt::format(", {} {}", name, text);
@@ -53,6 +53,10 @@ void interpret_serving(const CLI::App& app, const ServingWords& w, const Precisi
     options.serving.weights = served(Served::weights, "weights", w.weights_as);
     options.serving.activations = served(Served::activations, "activations", w.activations_as);
     options.serving.kv_cache = served(Served::kv_cache, "KV cache", w.kv_cache);
+    if (app.count("--attention") > 0 && !options.evaluate.empty()) {
+        options.attention = op::canonical_attention(attention);
+        options.serving_words += fmt::format(", attention {}", options.attention);
+    }
     const bool any = options.serving.weights || options.serving.activations || options.serving.kv_cache;
     options.against = precision_texts("--against", w.against);
     if ((any || !options.against.empty() || !options.exported.empty()) == options.evaluate.empty())

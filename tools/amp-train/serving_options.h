@@ -16,8 +16,8 @@ struct ServingWords {
 
 void add_serving_options(CLI::App& app, ServingWords& words, TrainToolOptions& options);
 
-/// Throws std::invalid_argument.
+/// `attention`: the text of --attention. Throws std::invalid_argument.
 void interpret_serving(const CLI::App& app, const ServingWords& words, const PrecisionWords& precisions,
-                       TrainToolOptions& options);
+                       const std::string& attention, TrainToolOptions& options);
 
 } // namespace amp::train_tool

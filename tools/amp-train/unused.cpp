@@ -19,9 +19,10 @@ void refuse(const CLI::App& app, std::string_view mode, std::initializer_list<co
 }
 
 void check_evaluation(const CLI::App& app) {
-    constexpr std::string_view used[] = {"--evaluate", "--export",  "--weights-as", "--activations-as", "--kv-cache",
-                                         "--text",     "--context", "--modulus",    "--data",           "--json",
-                                         "--threads",  "--config",  "--against",    "--against-batch",  "--worst"};
+    constexpr std::string_view used[] = {"--evaluate", "--export",        "--weights-as", "--activations-as",
+                                         "--kv-cache", "--text",          "--context",    "--modulus",
+                                         "--data",     "--json",          "--threads",    "--config",
+                                         "--against",  "--against-batch", "--worst",      "--attention"};
     const bool compares = is_given(app, "--against"); // with training in --precision, if that is given
     for (const CLI::Option* option : app.get_options())
         if (option->count() > 0 && std::ranges::find(used, option->get_name()) == std::end(used) &&

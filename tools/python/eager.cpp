@@ -73,7 +73,13 @@ std::string operand_name(const Program& program, const FormatSpec& stored) {
 std::string operands_of(const EagerOp& op, bool backward) {
     std::vector<std::string> all;
     for (const Instruction& i : backward ? op.program().backward : op.program().forward)
-        if (const auto* const product = std::get_if<op::Matmul>(&i.op); product != nullptr) {
+        if (const auto* const fused = std::get_if<op::FusedAttention>(&i.op); fused != nullptr) {
+            for (const auto& [x, y] :
+                 {std::pair(op.program()[fused->q].format.name, op.program()[fused->k].format.name),
+                  {fused->p.name, op.program()[fused->v].format.name}})
+                if (const std::string text = fmt::format("{} x {}", x, y); std::ranges::find(all, text) == all.end())
+                    all.push_back(text);
+        } else if (const auto* const product = std::get_if<op::Matmul>(&i.op); product != nullptr) {
             const auto read = [&](TensorId id) {
                 const FormatSpec& as = product->arithmetic.operands;
                 return as == fp32_format() ? operand_name(op.program(), op.program()[id].format) : std::string(as.name);
@@ -191,6 +197,9 @@ void bind_eager(nb::module_& m) {
         "expand_blocks",
         [](const std::string& modules, const std::vector<std::string>& known) { return expand_blocks(modules, known); },
         nb::arg("modules"), nb::arg("known"));
+    m.def(
+        "canonical_attention", [](const std::string& text) { return op::canonical_attention(text); }, nb::arg("text"),
+        InEnvironment());
     m.def("names_module", &names_module, nb::arg("modules"), nb::arg("module"));
 
     nb::class_<EagerState>(m, "EagerState")

@@ -35,9 +35,11 @@ struct ReadNumbers {
     }
 };
 
-/// Rounds P or dS to its format, and then to the one in which the product reads it, which is returned.
-FormatSpec read_tile(const FormatSpec& f, const MatmulArithmetic& how, float* x, std::int64_t n) {
-    round_numbers(f, x, n);
+/// Rounds P or dS to its format, which counts as a rounding of `of`, and then to the one in which the product reads it,
+/// which is returned.
+FormatSpec read_tile(Cpu& cpu, TensorId of, const FormatSpec& f, const MatmulArithmetic& how, float* x,
+                     std::int64_t n) {
+    cpu::round_counted(cpu, of, f, x, n);
     if (how.operands == fp32_format() || how.operands == f) return f;
     const std::span numbers(x, static_cast<std::size_t>(n));
     quantize(how.operands, numbers, numbers, {.policy = {.rounding = how.operand_rounding}});
@@ -93,23 +95,23 @@ class ForwardTile {
             AttentionRow& row = rows_[static_cast<std::size_t>(r)];
             dispatch<AttentionRowKernel>(best_instruction_set(), tile_.data() + r * n, n,
                                          visible(op_.how.causal, rows.first + r, keys.first, n), constants_, &row);
-            add(op_.sums, &row.sum, row.factor, &row.tile_sum, 1);
+            add(op_.sums, &row.sum, row.factor, &row.tile_sum, 1, {});
         }
-        const FormatSpec p = read_tile(op_.p, op_.o_product, tile_.data(), rows.count * n);
+        const FormatSpec p = read_tile(cpu_, op_.out, op_.p, op_.o_product, tile_.data(), rows.count * n);
         multiply(op_.o_product, p, {tile_.data(), n, 1}, v_.format, {v_.data + of_keys, width, 1}, product_, rows.count,
                  width, n);
         for (std::int64_t r = 0; r < rows.count; ++r)
             add(op_.o, o_.data() + r * width, rows_[static_cast<std::size_t>(r)].factor, product_.data() + r * width,
-                width);
+                width, op_.out);
     }
 
-    /// total = total * factor + more, each rounded to the format.
-    static void add(const FormatSpec& f, float* total, float factor, float* more, std::int64_t n) {
+    /// total = total * factor + more, each rounded to the format; the last counts as a rounding of `of`.
+    void add(const FormatSpec& f, float* total, float factor, float* more, std::int64_t n, TensorId of) {
         for (std::int64_t i = 0; i < n; ++i) total[i] *= factor;
         round_numbers(f, total, n);
         round_numbers(f, more, n);
         for (std::int64_t i = 0; i < n; ++i) total[i] += more[i];
-        round_numbers(f, total, n);
+        cpu::round_counted(cpu_, of, f, total, n);
     }
 
     void finish(std::int64_t head, const Part& rows) {
@@ -118,7 +120,7 @@ class ForwardTile {
             const AttentionRow& row = rows_[static_cast<std::size_t>(r)];
             dispatch<AttentionEndKernel>(best_instruction_set(), o_.data() + r * shape_.width, double{row.sum},
                                          wide.data() + r * shape_.width, shape_.width);
-            lse.push_back(logsumexp(row, op_.how.scale, op_.offset));
+            lse.push_back(logsumexp(row, op_.how.scale, op_.offset, constants_.steps));
         }
         cpu::store(cpu_, op_.out, shape_.of_query(head) + rows.first * shape_.width, wide.data(), std::ssize(wide));
         cpu::store(cpu_, op_.lse, head * shape_.queries + rows.first, lse.data(), std::ssize(lse));
@@ -138,7 +140,7 @@ class BackwardHeads {
   public:
     BackwardHeads(Cpu& cpu, const FusedAttentionBackward& op, const AttentionShape& shape, const ReadNumbers& q,
                   const ReadNumbers& k, const ReadNumbers& v, const ReadNumbers& grad)
-        : cpu_(cpu), op_(op), shape_(shape), q_(q), k_(k), v_(v), grad_(grad) {}
+        : cpu_(cpu), op_(op), shape_(shape), steps_(op.how), q_(q), k_(k), v_(v), grad_(grad) {}
 
     void run(std::int64_t group) {
         const std::int64_t width = shape_.width;
@@ -150,10 +152,10 @@ class BackwardHeads {
             for (std::int64_t j = 0; j < tiles_of(shape_.keys, op_.how.key_tile); ++j)
                 for (std::int64_t i = 0; i < tiles_of(shape_.queries, op_.how.row_tile); ++i)
                     add_tile(head, {i, op_.how.row_tile, shape_.queries}, {j, op_.how.key_tile, shape_.keys});
-            store(op_.grad_q, shape_.of_query(head), dq_, op_.how.scale);
+            store(op_.grad_q, shape_.of_query(head), dq_, op_.how.factor());
         }
         const std::int64_t first = group * shape_.keys * width;
-        store(op_.grad_k, first, dk_, op_.how.scale);
+        store(op_.grad_k, first, dk_, op_.how.factor());
         store(op_.grad_v, first, dv_, 1);
     }
 
@@ -163,7 +165,7 @@ class BackwardHeads {
         for (std::int64_t r = 0; r < shape_.queries; ++r) {
             const std::int64_t at = shape_.of_query(head) + r * shape_.width;
             dispatch<AttentionDotKernel>(best_instruction_set(), cpu_.in(op_.grad_out) + at, cpu_.in(op_.out) + at,
-                                         shape_.width, d_.data() + r);
+                                         shape_.width, steps_, d_.data() + r);
         }
     }
 
@@ -183,10 +185,11 @@ class BackwardHeads {
         for (std::int64_t r = 0; r < m; ++r)
             dispatch<AttentionGradientKernel>(
                 best_instruction_set(), p_.data() + r * n, ds_.data() + r * n, n,
-                visible(op_.how.causal, rows.first + r, keys.first, n), op_.how.exponent(),
+                visible(op_.how.causal, rows.first + r, keys.first, n), op_.how.exponent(), steps_,
                 cpu_.in(op_.lse)[head * shape_.queries + rows.first + r], d_[static_cast<std::size_t>(rows.first + r)]);
-        const FormatSpec fp = read_tile(op_.ds, op_.dv_product, p_.data(), m * n),
-                         fds = read_tile(op_.ds, op_.dk_product, ds_.data(), m * n);
+        const TensorId of = op_.counted();
+        const FormatSpec fp = read_tile(cpu_, of, op_.ds, op_.dv_product, p_.data(), m * n),
+                         fds = read_tile(cpu_, of, op_.ds, op_.dk_product, ds_.data(), m * n);
         multiply(op_.dv_product, fp, {p_.data(), 1, n}, grad_.format, {grad_.data + at_rows, width, 1}, product_, n,
                  width, m);
         add(dv_, keys);
@@ -200,7 +203,7 @@ class BackwardHeads {
 
     void add(std::vector<float>& total, const Part& part) {
         dispatch<AddTotalKernel>(best_instruction_set(), total.data() + part.first * shape_.width,
-                                 static_cast<const float*>(product_.data()), part.count * shape_.width);
+                                 static_cast<const float*>(product_.data()), steps_, part.count * shape_.width);
     }
 
     void store(TensorId to, std::int64_t first, const std::vector<float>& total, double factor) {
@@ -213,6 +216,7 @@ class BackwardHeads {
     Cpu& cpu_;
     const FusedAttentionBackward& op_;
     const AttentionShape& shape_;
+    AttentionSteps steps_;
     const ReadNumbers &q_, &k_, &v_, &grad_;
     std::vector<float> p_, ds_, product_, d_, dq_, dk_, dv_;
 };

@@ -84,4 +84,12 @@ void round_in_place(Cpu& cpu, TensorId out, std::int64_t begin, std::int64_t n) 
     add(cpu.roundings()[static_cast<std::size_t>(out.index)], count(before.data(), to.data(), n));
 }
 
+void round_counted(Cpu& cpu, TensorId of, const FormatSpec& f, float* x, std::int64_t n) {
+    const std::span numbers(x, static_cast<std::size_t>(n));
+    const std::vector<float> before =
+        cpu.counts_roundings && of ? std::vector(numbers.begin(), numbers.end()) : std::vector<float>();
+    if (f != fp32_format()) quantize(f, numbers, numbers);
+    if (!before.empty()) add(cpu.roundings()[static_cast<std::size_t>(of.index)], count(before.data(), x, n));
+}
+
 } // namespace amp::cpu

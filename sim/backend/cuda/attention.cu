@@ -18,8 +18,8 @@ struct TileRounding {
     TileRounding(const FormatSpec& f, const MatmulArithmetic& how)
         : stored(f), read(how.operands == format("fp32") ? f : how.operands), policy{.rounding = how.operand_rounding},
           reads(!(read == f)) {}
-    AMPSCOPE_DEVICE float operator()(float x) const {
-        const float y = cuda::rounded(stored, x);
+    AMPSCOPE_DEVICE float operator()(float x, const cuda::Output& of) const {
+        const float y = of.counted(stored, x);
         return reads ? quantize(read, y, policy) : y;
     }
 };
@@ -41,8 +41,14 @@ DeviceArray<float> packed(Cuda& cuda, TensorId id, const MatmulArithmetic& how, 
 }
 
 /// total * factor + more, each rounded to the format.
-AMPSCOPE_DEVICE float added(const FormatSpec& f, float total, float factor, float more) {
-    return cuda::rounded(f, cuda::rounded(f, total * factor) + cuda::rounded(f, more));
+AMPSCOPE_DEVICE float added(const FormatSpec& f, float total, float factor, float more, const cuda::Output& of) {
+    return of.counted(f, cuda::rounded(f, total * factor) + cuda::rounded(f, more));
+}
+
+/// An output of which no roundings are counted.
+AMPSCOPE_INLINE cuda::Output uncounted(cuda::Output of) {
+    of.counts = nullptr;
+    return of;
 }
 
 /// The last row of the tile that a row belongs to.
@@ -95,48 +101,53 @@ struct ForwardRow {
             const std::int64_t n = first + tile < s.keys ? tile : s.keys - first;
             for (std::int64_t j = 0; j < n; ++j) tile_p[j] = scores.score(head, row, first + j);
             AttentionRowKernel::run(tile_p, n, visible(how.causal, row, first, n), constants, &state);
-            state.sum = added(sums, state.sum, state.factor, state.tile_sum);
-            for (std::int64_t j = 0; j < n; ++j) tile_p[j] = p(tile_p[j]);
+            state.sum = added(sums, state.sum, state.factor, state.tile_sum, uncounted(out));
+            for (std::int64_t j = 0; j < n; ++j) tile_p[j] = p(tile_p[j], out);
             for (std::int64_t c = 0; c < w; ++c)
                 total[c] =
-                    added(o, total[c], state.factor, product(tile_p, v + s.of_key(head) + c * s.keys + first, n));
+                    added(o, total[c], state.factor, product(tile_p, v + s.of_key(head) + c * s.keys + first, n), out);
         }
         for (std::int64_t c = 0; c < w; ++c) {
             double wide = 0;
             AttentionEndKernel::run(total + c, state.sum, &wide, 1);
             out.put(at * w + c, wide);
         }
-        lse.put(at, logsumexp(state, scale, offset));
+        lse.put(at, logsumexp(state, scale, offset, constants.steps));
     }
 };
 
 /// D of each row.
 struct DotRow {
     std::int64_t width;
+    AttentionSteps steps;
     const float *grad, *out;
     float* d;
     AMPSCOPE_DEVICE void operator()(std::int64_t at) const {
-        AttentionDotKernel::run(grad + at * width, out + at * width, width, d + at);
+        AttentionDotKernel::run(grad + at * width, out + at * width, width, steps, d + at);
     }
 };
 
 /// P and dS of a query and a key.
 struct TileGradients {
     TileScores scores;
+    AttentionSteps steps;
     cuda::SumOfProducts product;
     TileRounding p_rounding, ds_rounding;
     const float *grad, *v, *lse, *d;
 
-    AMPSCOPE_DEVICE void find(std::int64_t head, std::int64_t row, std::int64_t key, float* p, float* ds) const {
+    /// Roundings count among those of `of`.
+    AMPSCOPE_DEVICE void find(std::int64_t head, std::int64_t row, std::int64_t key, float* p, float* ds,
+                              const cuda::Output& of) const {
         const AttentionShape& s = scores.shape;
         const std::int64_t w = s.width, at = head * s.queries + row;
         *p = scores.score(head, row, key);
         *ds = product(grad + at * w, v + s.of_key(head) + key * w, w);
-        AttentionGradientKernel::run(p, ds, 1, visible(scores.how.causal, row, key, 1), scores.how.exponent(), lse[at],
-                                     d[at]);
-        *p = p_rounding(*p);
-        *ds = ds_rounding(*ds);
+        AttentionGradientKernel::run(p, ds, 1, visible(scores.how.causal, row, key, 1), scores.how.exponent(), steps,
+                                     lse[at], d[at]);
+        *p = p_rounding(*p, of);
+        *ds = ds_rounding(*ds, of);
     }
+    AMPSCOPE_DEVICE void add(float* total, float more) const { AddTotalKernel::run(total, &more, steps, 1); }
 };
 
 struct QueryGradientRow {
@@ -146,6 +157,7 @@ struct QueryGradientRow {
     float* memory;  ///< for each row, a tile of keys and the channels
     std::int64_t tile;
     cuda::Output to;
+    bool counts; ///< whether P and dS are not counted for another gradient
 
     AMPSCOPE_DEVICE void operator()(std::int64_t at) const {
         const AttentionShape& s = gradients.scores.shape;
@@ -157,10 +169,12 @@ struct QueryGradientRow {
             if (how.hides(last_of_tile(row, how.row_tile, s.queries), first)) break;
             const std::int64_t n = first + tile < s.keys ? tile : s.keys - first;
             float p = 0;
-            for (std::int64_t j = 0; j < n; ++j) gradients.find(head, row, first + j, &p, ds + j);
-            for (std::int64_t c = 0; c < w; ++c) total[c] += product(ds, k + s.of_key(head) + c * s.keys + first, n);
+            for (std::int64_t j = 0; j < n; ++j)
+                gradients.find(head, row, first + j, &p, ds + j, counts ? to : uncounted(to));
+            for (std::int64_t c = 0; c < w; ++c)
+                gradients.add(total + c, product(ds, k + s.of_key(head) + c * s.keys + first, n));
         }
-        for (std::int64_t c = 0; c < w; ++c) to.put(at * w + c, total[c] * how.scale);
+        for (std::int64_t c = 0; c < w; ++c) to.put(at * w + c, total[c] * how.factor());
     }
 };
 
@@ -182,15 +196,16 @@ struct KeyGradientRow {
             for (std::int64_t first = 0; first < s.queries; first += tile) {
                 const std::int64_t n = first + tile < s.queries ? tile : s.queries - first;
                 if (how.hides(first + n - 1, key / how.key_tile * how.key_tile)) continue;
-                for (std::int64_t i = 0; i < n; ++i) gradients.find(head, first + i, key, p + i, ds + i);
+                for (std::int64_t i = 0; i < n; ++i)
+                    gradients.find(head, first + i, key, p + i, ds + i, to_k.data != nullptr ? to_k : to_v);
                 for (std::int64_t c = 0; c < w; ++c) {
                     const std::int64_t line = s.of_query(head) + c * s.queries + first;
-                    dv[c] += v_product(p, grad + line, n);
-                    dk[c] += k_product(ds, q + line, n);
+                    gradients.add(dv + c, v_product(p, grad + line, n));
+                    gradients.add(dk + c, k_product(ds, q + line, n));
                 }
             }
         for (std::int64_t c = 0; c < w; ++c) {
-            if (to_k.data != nullptr) to_k.put(at * w + c, dk[c] * how.scale);
+            if (to_k.data != nullptr) to_k.put(at * w + c, dk[c] * how.factor());
             if (to_v.data != nullptr) to_v.put(at * w + c, dv[c]);
         }
     }
@@ -236,8 +251,10 @@ void run(Cuda& cuda, const FusedAttentionBackward& op) {
     const std::int64_t rows = shape.heads * shape.queries, keys = shape.heads / shape.shared * shape.keys,
                        w = shape.width;
     const DeviceArray<float> d(cuda.device(), static_cast<std::size_t>(rows));
-    cuda::each(cuda.device(), rows, DotRow{w, cuda.in(op.grad_out), cuda.in(op.out), d.data()});
+    const AttentionSteps steps(op.how);
+    cuda::each(cuda.device(), rows, DotRow{w, steps, cuda.in(op.grad_out), cuda.in(op.out), d.data()});
     const TileGradients gradients{{shape, op.how, sum_of(how, fq, fk), q.data(), k.data()},
+                                  steps,
                                   sum_of(op.dp_product, fg, fv),
                                   {op.ds, op.dv_product},
                                   {op.ds, op.dk_product},
@@ -251,7 +268,7 @@ void run(Cuda& cuda, const FusedAttentionBackward& op) {
         const DeviceArray<float> memory(cuda.device(), static_cast<std::size_t>(rows * (tile + w)));
         cuda::each(cuda.device(), rows,
                    QueryGradientRow{gradients, sum_of(op.dq_product, op.ds, fk), turned.data(), memory.data(), tile,
-                                    cuda::output(cuda, op.grad_q)});
+                                    cuda::output(cuda, op.grad_q), op.counted() == op.grad_q});
     }
     if (!op.grad_k && !op.grad_v) return;
     const DeviceArray<float> turned_grad = packed(cuda, op.grad_out, how, true),

@@ -27,6 +27,12 @@ struct Output {
         data[i] = y;
         if (counts != nullptr) count(x, y);
     }
+    /// x in another format, counted among the roundings of this output.
+    [[nodiscard]] AMPSCOPE_DEVICE float counted(const FormatSpec& other, float x) const {
+        const float y = rounded(other, x);
+        if (counts != nullptr) count(x, y);
+        return y;
+    }
 
   private:
     AMPSCOPE_DEVICE void count(double before, float after) const {

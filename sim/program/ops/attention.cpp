@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <stdexcept>
 
 namespace amp::op {
@@ -44,6 +45,12 @@ int offset_of(std::string_view value) {
     }
 }
 
+bool rounded_first(std::string_view value) {
+    if (value != "exact" && value != "rounded")
+        throw std::invalid_argument(fmt::format("attention: p-sum={}: expected exact or rounded", value));
+    return value == "rounded";
+}
+
 void set(AttentionOptions& o, std::string_view key, std::string_view value) {
     if (key == "max") o.shift = shift_of(value);
     else if (key == "offset") o.offset = offset_of(value);
@@ -52,7 +59,9 @@ void set(AttentionOptions& o, std::string_view key, std::string_view value) {
     else if (key == "s") o.scores = floating_format(key, value);
     else if (key == "l") o.sums = floating_format(key, value);
     else if (key == "o") o.o = floating_format(key, value);
-    else throw_unknown("key of attention", key, "p, ds, s, l, o, offset, max");
+    else if (key == "steps") o.steps = floating_format(key, value);
+    else if (key == "p-sum") o.sums_rounded = rounded_first(value);
+    else throw_unknown("key of attention", key, "p, ds, s, l, o, steps, offset, p-sum, max");
 }
 
 /// "64x32".
@@ -79,10 +88,13 @@ FusedAttention call_of(Graph& g, const AttentionOptions& options, TensorId q, Te
             fmt::format("attention: offset={}: 2^{} is beyond {}", op.offset, op.offset, op.p.name));
     op.sums = options.sums;
     op.o = options.o;
+    op.sums_rounded = options.sums_rounded;
     op.shift = options.shift;
     op.how.row_tile = options.row_tile;
     op.how.key_tile = options.key_tile;
     op.how.scores = options.scores;
+    op.how.by_steps = options.steps.has_value();
+    op.how.steps = options.steps.value_or(fp32_format());
     op.how.s_product = g.arithmetic().product(g[q].format, g[k].format, false);
     op.o_product = g.arithmetic().product(op.p, g[v].format, false);
     return op;
@@ -105,6 +117,29 @@ std::optional<AttentionOptions> attention_options(std::string_view text) {
         },
         [&](std::string_view key, std::string_view value) { set(options, key, value); });
     return options;
+}
+
+std::string canonical_attention(std::string_view text) {
+    const std::optional<AttentionOptions> options = attention_options(text);
+    if (!options) return "plain";
+    const AttentionOptions& o = *options;
+    const AttentionOptions usual;
+    std::vector<std::string> parts;
+    const auto say = [&](std::string_view key, const auto& value) {
+        parts.push_back(fmt::format("{}={}", key, value));
+    };
+    if (o.row_tile != usual.row_tile || o.key_tile != usual.key_tile)
+        parts.push_back(fmt::format("{}x{}", o.row_tile, o.key_tile));
+    if (o.p) say("p", o.p->name);
+    if (o.ds) say("ds", o.ds->name);
+    for (const auto& [key, f] : {std::pair("s", o.scores), {"l", o.sums}, {"o", o.o}})
+        if (f != fp32_format()) say(key, f.name);
+    if (o.steps) say("steps", o.steps->name);
+    const int follows = o.p == format("e4m3") ? 8 : 0; // without P's format it depends on the operands'
+    if (o.offset && !(o.p && o.offset == follows)) say("offset", *o.offset);
+    if (o.sums_rounded) say("p-sum", "rounded");
+    if (o.shift != 0) parts.push_back(o.shift == 2 ? "max=shifted" : fmt::format("max=shifted:{}", o.shift));
+    return parts.empty() ? "fused" : fmt::format("fused:{}", fmt::join(parts, ","));
 }
 
 TensorId fused_attention(Graph& g, TensorId q, TensorId k, TensorId v, double scale, bool causal,

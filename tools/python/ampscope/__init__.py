@@ -10,7 +10,7 @@ array([1.015625e-01, 2.880000e+02, 0.000000e+00], dtype=float32)
 from ._ampscope import (AdamFindings, ComparisonFindings, DiffFindings, Format, Histogram,  # noqa: A004
                         HistogramFindings, LossScaleFindings, LossScaler, __version__, autocast_ops, format, formats,
                         loss_scalers, optimizers, precisions, profiles)
-from ._attention import attention
+from ._attention import attention, attention_gradients
 from ._autocast import autocast, autocast_rule
 from ._chart import Picture, lines
 from ._collectives import all_reduce, collectives
@@ -39,13 +39,12 @@ def __getattr__(name):
 
 
 __all__ = ["AdamFindings", "Answer", "Blocks", "ComparisonFindings", "DiffFindings", "Format", "Histogram",
-           "HistogramFindings", "LossScaleFindings", "LossScaler", "Optimizer", "P3109Block", "Picture", "Run", "Table",
-           "__version__", "accumulators", "adam_findings", "add", "all_reduce", "amp_adam", "amp_diff",
-           "amp_histogram", "amp_loss_scale", "amp_report", "attention", "autocast", "autocast_ops", "autocast_rule",
-           "batches", "block", "block_dequantize", "block_matmul", "block_quantize", "collectives",
-           "comparison_findings", "decode", "diff_findings", "div", "dot", "encode", "facts", "fma", "format",
-           "formats", "histogram",
-           "histogram_findings", "lines", "loss_scale_findings", "loss_scalers", "matmul", "mismatch", "mul", "operate",
-           "operations", "optimizers", "p3109_block", "p3109_block_operate", "precisions", "profiles", "quantize",
-           "read_tensors", "recipes", "scaled_mm",
-           "sqrt", "store_number", "sub", "train"]
+           "HistogramFindings", "LossScaleFindings", "LossScaler", "Optimizer", "P3109Block", "Picture", "Run",
+           "Table", "__version__", "accumulators", "adam_findings", "add", "all_reduce", "amp_adam", "amp_diff",
+           "amp_histogram", "amp_loss_scale", "amp_report", "attention", "attention_gradients", "autocast",
+           "autocast_ops", "autocast_rule", "batches", "block", "block_dequantize", "block_matmul", "block_quantize",
+           "collectives", "comparison_findings", "decode", "diff_findings", "div", "dot", "encode", "facts", "fma",
+           "format", "formats", "histogram", "histogram_findings", "lines", "loss_scale_findings", "loss_scalers",
+           "matmul", "mismatch", "mul", "operate", "operations", "optimizers", "p3109_block", "p3109_block_operate",
+           "precisions", "profiles", "quantize", "read_tensors", "recipes", "scaled_mm", "sqrt", "store_number", "sub",
+           "train"]

@@ -20,7 +20,8 @@ def attention(q: Any, k: Any, v: Any, options: str = "fused", *, causal: bool = 
     of q's shape, as a tensor of torch where an operand is one; with `logsumexp` also that of each row.
 
     options             what amp-train --attention takes: "fused:64x32,p=e4m3,o=bf16,max=shifted" (queries and keys of a
-                        tile, on which the bits depend; formats of P, of scores s, of the row's sum l, of O; offset).
+                        tile, on which the bits depend; formats of P, of scores s, of the row's sum l, of O, of all
+                        steps; offset, p-sum).
                         "plain" is refused: matmul() and a softmax compute it
     causal              query i sees keys 0 ... i
     scale               of scores; 1 / sqrt(D) unless given
@@ -30,6 +31,38 @@ def attention(q: Any, k: Any, v: Any, options: str = "fused", *, causal: bool = 
     out_format          the format to which O / l is rounded once
     Raises ValueError for other values, shapes and options, and for formats that no accumulator multiplies, TypeError
     for a tensor that requires a gradient. The result does not depend on threads (0: all cores)."""
+    shape, *call = _call(q, k, v, options, causal, scale, accumulator, q_format, k_format, v_format, out_format)
+    out, lse = _ampscope.attention(*call, integer("threads", threads))
+    out = like(out.reshape(shape), q, k, v)
+    return (out, like(lse.reshape(shape[:-1]), q, k, v)) if logsumexp else out
+
+
+def attention_gradients(q: Any, k: Any, v: Any, grad: Any, options: str = "fused", *, causal: bool = False,
+                        scale: float | None = None, accumulator: str = "fp32", q_format: FormatLike = "fp32",
+                        k_format: FormatLike | None = None, v_format: FormatLike | None = None,
+                        out_format: FormatLike = "fp32", grad_format: FormatLike = "fp32", threads: int = 0) -> Any:
+    """The gradients of q, k and v from `grad`, that of the result of attention(), which the other arguments are those
+    of: three arrays of FP32 in their shapes, or tensors of torch. It computes forward again, and then backward in tiles
+    as FlashAttention-2 does; sim/program/ops/attention.h has its order of operations and roundings. `ds` of the options
+    is the format of P and dS, q's unless given.
+
+    grad_format         what grad is values of, and the format to which each gradient is rounded once
+    accumulator         as in attention(); the five products of backward have it, too
+    Raises as attention() does."""
+    without_gradient(grad=grad)
+    grad_format = as_format(grad_format)
+    shape, q_full, k_full, v_full, *how = _call(q, k, v, options, causal, scale, accumulator, q_format, k_format,
+                                                v_format, out_format)
+    given = as_values(grad, grad_format, "grad")
+    if given.shape != shape:
+        raise ValueError(f"attention_gradients: expected a gradient of q's shape {shape}, got {given.shape}")
+    all_of = _ampscope.attention_gradients(q_full, k_full, v_full, np.ascontiguousarray(given.reshape(q_full.shape)),
+                                           *how, grad_format, integer("threads", threads))
+    return tuple(like(x.reshape(np.shape(of)), q, k, v, grad) for x, of in zip(all_of, (q, k, v)))
+
+
+def _call(q, k, v, options, causal, scale, accumulator, q_format, k_format, v_format, out_format):
+    """The shape of q, and what a call has but for its threads: arrays with four axes, and settings."""
     for name, text in (("options", options), ("accumulator", accumulator)):
         if not isinstance(text, str):
             raise TypeError(f"{name}: expected a text, got {text!r}")
@@ -46,7 +79,5 @@ def attention(q: Any, k: Any, v: Any, options: str = "fused", *, causal: bool = 
     full = [np.ascontiguousarray(x.reshape((1,) * (4 - x.ndim) + x.shape)) for x in arrays]
     if scale is None:
         scale = 1 / math.sqrt(max(shapes[0][-1], 1))
-    out, lse = _ampscope.attention(*full, options, bool(causal), float(scale), accumulator, q_format, k_format,
-                                   v_format, as_format(out_format), integer("threads", threads))
-    out = like(out.reshape(shapes[0]), q, k, v)
-    return (out, like(lse.reshape(shapes[0][:-1]), q, k, v)) if logsumexp else out
+    return (shapes[0], *full, options, bool(causal), float(scale), accumulator, q_format, k_format, v_format,
+            as_format(out_format))

@@ -24,6 +24,9 @@ void store(Cpu& cpu, TensorId out, std::int64_t begin, const double* wide, std::
 /// The same for elements of `out` that hold unrounded FP32 values.
 void round_in_place(Cpu& cpu, TensorId out, std::int64_t begin, std::int64_t n);
 
+/// Rounds n numbers in place, of an op that keeps them to itself, and counts what it did as roundings of `of`.
+void round_counted(Cpu& cpu, TensorId of, const FormatSpec& format, float* x, std::int64_t n);
+
 /// The number of lines of `line` elements that a thread takes at once: about `work` elements, and at least one line.
 inline std::uint64_t lines_at_once(std::int64_t line, std::int64_t work = grain) {
     return static_cast<std::uint64_t>(std::max<std::int64_t>(1, work / std::max<std::int64_t>(1, line)));

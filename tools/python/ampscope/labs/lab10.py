@@ -38,6 +38,24 @@ def mean_error(options, most=2):
     return float(np.mean((o - exact) / 2.0 ** (np.frexp(exact)[1] - 8)))
 
 
+def weight_error(options, rows=4096):
+    """(rows, error) for 16 to `rows` rows: the norm of the error that rounding puts into the gradient of the queries'
+    weights. Two keys share each row's maximum, as in sums(). The error of D = rowsum(dO O) of a row goes, as a factor
+    of its x, into the weights' gradient, the sum over all rows; the gradient dO and the layer's inputs x are 1 in the
+    mean, with a deviation of 1."""
+    rng = np.random.default_rng(2)
+    q, k = np.zeros((1, rows // 8, 8, 32)), np.zeros((1, rows // 8, 16, 32))
+    q[..., 0] = np.float32(3.5 + 3.5 * rng.random((rows // 8, 8)))
+    k[..., 0] = np.where(np.arange(16) < 2, 1, -1.5 - np.arange(16) / 32)
+    v = -quantize(2 + 2 * rng.random((1, rows // 8, 16, 32)), "bf16").astype(float)
+    out = attention(q, k, v, options, scale=1)
+    p = np.exp(q[..., :1] * (k[:, :, None, :, 0] - 1))
+    exact = p @ v / p.sum(-1, keepdims=True)
+    grad, x = 1 + rng.standard_normal(out.shape), 1 + rng.standard_normal((rows, 16))
+    summed = np.cumsum(((out - exact) * grad).sum(-1).reshape(-1, 1) * x, 0)
+    return [(n, float(np.linalg.norm(summed[n - 1]))) for n in 2**np.arange(4, int(math.log2(rows)) + 1)]
+
+
 @exercise("10.1")
 def tile_by_tile(add_tile):
     """the maximum of later tiles is not known, so what was summed is scaled down when a larger one comes; the result is

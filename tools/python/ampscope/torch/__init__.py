@@ -69,7 +69,8 @@ def record(path, model, optimizer, *, scaler=None, every=100, activations=False,
                     overwrite, warn)
 
 
-def emulate(model, precision, *, optimizer=None, seed=0, skip=None, layers=None, strict=False, threads=0):
+def emulate(model, precision, *, optimizer=None, seed=0, skip=None, layers=None, strict=False, threads=0,
+            attention="plain"):
     """Runs `model` in emulated arithmetic on the processor: training and evaluation, by the script as it is. Gives a
     Machine, for a `with` statement or until close():
 
@@ -102,11 +103,14 @@ def emulate(model, precision, *, optimizer=None, seed=0, skip=None, layers=None,
                 activations, norms, softmax, embeddings and losses are computed by amp-train's ops, too, rounded once
                 from more bits than PyTorch has: an amp-train network written in PyTorch has its bits
     threads     0: as many as PyTorch has. Results do not depend on it
+    attention   "fused", "fused:64x32,o=bf16,max=shifted" and the like, as ampscope.attention takes them:
+                F.scaled_dot_product_attention computes in tiles, as FlashAttention-2 does, with a backward of its own.
+                Calls with a mask or dropout, and causal ones of more keys than queries or fewer, are computed as ever
 
     Raises TypeError and ValueError for arguments that mean nothing, such as an unknown precision or module,
     NotImplementedError for what cannot be emulated, and RuntimeError while another model is, or where the script's own
     autocast casts to another format than the precision's."""
-    return Machine(model, precision, optimizer, seed, skip, layers, strict, threads)
+    return Machine(model, precision, optimizer, seed, skip, layers, strict, threads, attention=attention)
 
 
 def compare(model, batch, loss_fn, precisions, *, effects=True, seed=0, skip=None, layers=None, threads=0):

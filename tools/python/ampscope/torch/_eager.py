@@ -34,6 +34,18 @@ class Call:
         return ops[key]
 
 
+def products_of(call, out, operands, gradients):
+    """What a call, forward or backward, counts as: the op's name, and multiply-adds; None if it multiplies nothing."""
+    if call.op.startswith("fused"):  # two products of all queries and keys, in backward five
+        products = 2 if gradients is None else 5
+        return "scaled_dot_product_attention", products * operands[0].numel() * operands[1].shape[-2]
+    if call.op not in PRODUCTS:
+        return None
+    products = 1 if gradients is None else sum(g is not None for g in gradients[:2])
+    depth = operands[1].shape[-2 if call.op == "matmul" else -1]
+    return call.op.removesuffix("-transposed"), products * out.numel() * depth
+
+
 def _laid(tensors):
     """Tensors as the ops read them: in C order."""
     return [None if t is None else t.detach().resolve_neg().contiguous() for t in tensors]
@@ -108,6 +120,11 @@ def product(call, a, b, bias=None):
     if not b.is_contiguous() and b.stride(-2) == 1:  # so that a copy, if one is needed, is of whole lines
         call.op, b = "matmul-transposed", b.mT
     return _apply(call, a, b, bias)
+
+
+def attention(call, q, k, v):
+    """Fused attention, which call.op describes."""
+    return _apply(call, q, k, v)
 
 
 def elementwise(call, *operands):

@@ -19,8 +19,11 @@ class Machine:
     """What emulate() gives: open until close(), or the end of a `with` statement. Then it is closed for good, and only
     coverage() can be asked of it."""
 
-    def __init__(self, model, precision, optimizer, seed, skip, layers, strict, threads, converts=True):
+    def __init__(self, model, precision, optimizer, seed, skip, layers, strict, threads, converts=True,
+                 attention="plain"):
         _check(model, precision, seed, skip, layers, strict, threads)
+        if not isinstance(attention, str):
+            raise TypeError(f"emulate: attention: expected a text such as 'fused', got {attention!r}")
         if _machines:
             raise RuntimeError("emulate: a model is emulated already: close() that first")
         where = {p.device.type for p in model.parameters()} - {"cpu", "meta"}
@@ -34,7 +37,8 @@ class Machine:
             raise ValueError(f"emulate: {precision!r} has {', '.join(asked.optimizer_keys)}: name the optimizer that "
                              "steps so, optimizer=")
         self._optimizers = Optimizers(asked, [] if optimizer is None else optimizer, seed)
-        self._emulation = Emulation(model, asked, seed, strict, threads, converts)
+        self._emulation = Emulation(model, asked, seed, strict, threads, converts,
+                                    _ampscope.canonical_attention(attention))
         _check_optimizer(model, optimizer)
         self._closed = False
         with contextlib.ExitStack() as undo:

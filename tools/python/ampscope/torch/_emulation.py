@@ -23,8 +23,8 @@ _COMPOSITE = ("linear", "scaled_dot_product_attention", "lstm.input", "lstm.data
 
 
 class Emulation:
-    def __init__(self, model, precision, seed, strict, threads, converts=True):
-        self._precision = precision
+    def __init__(self, model, precision, seed, strict, threads, converts=True, attention="plain"):
+        self._precision, self.attention = precision, attention
         self._in_backward = functools.cache(precision.in_backward)  # by layer
         self.scales_layer, self._has_recipe = functools.cache(precision.scales), precision.has_recipe
         self.autocast_dtype = _DTYPES.get(self._precision.autocast)
@@ -338,6 +338,11 @@ class Emulation:
                            result=torch.float32 if wide else None)
         return _eager.product(call, a, b, bias)
 
+    def fused_attention(self, q, k, v, scale, causal):
+        """Of B x H x Q x D, and of B x G x K x D twice."""
+        call = _eager.Call(self, self.attention, self.name, self._precision, settings=(float(scale), float(causal)))
+        return _eager.attention(call, q, k, v)
+
     def context(self, layer, part, is_product):
         state = casts = None
         calls = self._evaluation if self._scope.stack and self._local.evaluates else self._calls
@@ -356,12 +361,9 @@ class Emulation:
 
     def count(self, call, multiplied, out, operands, gradients=None):
         self._stepping = self._stepping or gradients is not None
-        if call.op not in _eager.PRODUCTS:
-            return
-        products = 1 if gradients is None else sum(g is not None for g in gradients[:2])
-        depth = operands[1].shape[-2 if call.op == "matmul" else -1]
-        self._add(call.layer, call.op.removesuffix("-transposed"), multiplied, AS_ASKED,
-                  products * out.numel() * depth)
+        counted = _eager.products_of(call, out, operands, gradients)
+        if counted is not None:
+            self._add(call.layer, counted[0], multiplied, AS_ASKED, counted[1])
 
     def note_left_out(self, layer, operands):
         """Keeps the first shape of each operand that the recipe's library would not cast."""
