@@ -221,34 +221,47 @@ inline void prove_op(Of<op::NormBackward>, Tally& tally) {
 /// Rows of 11 classes, of which two are ignored.
 inline const std::vector<int> loss_targets = {3, 0, -1, 10, 7, -1, 2};
 
+inline const op::LossTerms loss_terms[] = {{}, {0.1, 0}, {0, 1e-4}, {0.3, 0.25}, {1, 2}};
+
 inline void prove_op(Of<op::CrossEntropy>, Tally& tally) {
     for (const char* result : proved_formats)
         for (int sample = 0; sample < 20; ++sample) {
+            const op::LossTerms& terms = loss_terms[sample % 5];
             Bench b;
             const TensorId x = b.tensor({7, 11}, "fp16"), t = b.tensor({7}, "fp32"), out = b.tensor({}, result);
             b.start({x});
             std::ranges::copy(loss_targets, b.cpu()[t].begin());
-            b.cpu().run(op::CrossEntropy{x, t, out});
-            b.expect(tally, out, {reference::cross_entropy(b.values(x), loss_targets)}, "cross_entropy");
+            b.cpu().run(op::CrossEntropy{x, t, out, terms});
+            b.expect(tally, out,
+                     {reference::cross_entropy(b.values(x), loss_targets, terms.label_smoothing, terms.z_loss)},
+                     "cross_entropy");
+            b.cpu().context.training = false; // then only those that say so
+            b.cpu().run(op::CrossEntropy{x, t, out, terms});
+            b.expect(tally, out, {reference::cross_entropy(b.values(x), loss_targets)}, "cross_entropy, evaluated");
         }
 }
 
 inline void prove_op(Of<op::CrossEntropyBackward>, Tally& tally) {
-    for (const char* result : proved_formats) {
-        Bench b;
-        const TensorId x = b.tensor({7, 11}, "fp16"), t = b.tensor({7}, "fp32"), g = b.tensor({}, "fp32"),
-                       to = b.tensor({7, 11}, result);
-        b.start({x, g});
-        std::ranges::copy(loss_targets, b.cpu()[t].begin());
-        b.cpu().run(op::CrossEntropyBackward{x, t, g, to});
-        Reals want = reference::softmax(b.values(x), 11, false);
-        for (std::size_t i = 0; i < want.size(); ++i) {
-            const int target = loss_targets[i / 11];
-            if (target == static_cast<int>(i % 11)) want[i] -= 1;
-            want[i] *= target < 0 ? Real(0) : Real(b.values(g)[0] / 5);
+    for (const char* result : proved_formats)
+        for (const op::LossTerms& terms : loss_terms) {
+            Bench b;
+            const TensorId x = b.tensor({7, 11}, "fp16"), t = b.tensor({7}, "fp32"), g = b.tensor({}, "fp32"),
+                           to = b.tensor({7, 11}, result);
+            b.start({x, g});
+            std::ranges::copy(loss_targets, b.cpu()[t].begin());
+            b.cpu().run(op::CrossEntropyBackward{x, t, g, to, terms});
+            const Reals logits = b.values(x);
+            Reals want = reference::softmax(logits, 11, false);
+            for (std::size_t i = 0; i < want.size(); ++i) {
+                const int target = loss_targets[i / 11];
+                Real total = 0;
+                for (std::size_t j = i / 11 * 11; j < i / 11 * 11 + 11; ++j) total += exp(logits[j]);
+                want[i] += 2 * Real(terms.z_loss) * log(total) * want[i] - Real(terms.label_smoothing) / 11;
+                if (target == static_cast<int>(i % 11)) want[i] -= 1 - Real(terms.label_smoothing);
+                want[i] *= target < 0 ? Real(0) : Real(b.values(g)[0] / 5);
+            }
+            b.expect(tally, to, want, "cross_entropy_backward");
         }
-        b.expect(tally, to, want, "cross_entropy_backward");
-    }
 }
 
 inline void prove_op(Of<op::MseLoss>, Tally& tally) {

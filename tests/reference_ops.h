@@ -247,8 +247,10 @@ inline Reals rope(const Reals& x, Index tokens, Index width, const Real& theta, 
     return out;
 }
 
-/// The mean over the rows with a non-negative target.
-inline Real cross_entropy(const Reals& logits, const std::vector<int>& targets) {
+/// The mean over the rows with a non-negative target of -sum of q log p, where p is the softmax and q a distribution of
+/// which `smoothing` is uniform, and of z times the square of the logarithm of softmax's denominator.
+inline Real cross_entropy(const Reals& logits, const std::vector<int>& targets, const Real& smoothing = 0,
+                          const Real& z = 0) {
     const Index n = static_cast<Index>(logits.size() / targets.size());
     Real sum = 0;
     int counted = 0;
@@ -256,7 +258,11 @@ inline Real cross_entropy(const Reals& logits, const std::vector<int>& targets) 
         if (targets[r] < 0) continue;
         Real total = 0;
         for (Index j = 0; j < n; ++j) total += exp(at(logits, static_cast<Index>(r) * n + j));
-        sum += log(total) - at(logits, static_cast<Index>(r) * n + targets[r]);
+        for (Index j = 0; j < n; ++j) {
+            const Real q = smoothing / n + (j == targets[r] ? 1 - smoothing : Real(0));
+            sum -= q * log(exp(at(logits, static_cast<Index>(r) * n + j)) / total);
+        }
+        sum += z * log(total) * log(total);
         ++counted;
     }
     return sum / counted;

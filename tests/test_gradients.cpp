@@ -354,6 +354,15 @@ TEST_CASE("losses and tables") {
                 },
                 {2, -1, 0}},
                22);
+    for (const op::LossTerms& terms : {op::LossTerms{0.25, 0}, {1, 0}, {0, 0.5}, {0.125, 2}})
+        check_case({"cross_entropy with terms",
+                    {{3, 4}},
+                    [=](Graph& g, const auto& x) { return op::cross_entropy(g, x[0], g.input("tokens", {3}), terms); },
+                    [=](const auto& x) {
+                        return Reals{reference::cross_entropy(x[0], {2, -1, 0}, terms.label_smoothing, terms.z_loss)};
+                    },
+                    {2, -1, 0}},
+                   24);
     check_case({"mse_loss",
                 {{3}},
                 [](Graph& g, const auto& x) { return op::mse_loss(g, x[0], g.input("tokens", {3})); },

@@ -6,6 +6,7 @@
 #include <ampscope/sim/io/write.h>
 #include <ampscope/sim/train/data/tokens.h>
 #include <ampscope/sim/train/published.h>
+#include <ampscope/sim/train/trained.h>
 #include <ampscope/sim/train/serving.h>
 
 #include <doctest/doctest.h>
@@ -144,11 +145,29 @@ TEST_CASE("networks that ours cannot represent, and broken ones") {
     refused("llama", "num_hidden_layers", 3, "model.layers.2.input_layernorm.weight: missing");
     refused("llama", "num_hidden_layers", 16'000'000, "expected at most 4096 layers");
     refused("llama", "hidden_size", "many", "is no network that can be read");
+    refused("llama", "hidden_size", 24.5, "hidden_size: expected a whole number, got 24.5");
+    refused("gpt2", "n_positions", 7.25, "n_positions: expected a whole number, got 7.25");
     refused("gpt2", "n_inner", 50, "n_inner: 50 is not supported, only 96");
     refused("gpt2", "tie_word_embeddings", false, "tie_word_embeddings");
     PublishedNetwork untied = read_published(published_folder / "gpt2");
     untied.model.tied = false;
     CHECK_THROWS_AS(write_published(scratch / "x", untied), FileError);
+}
+
+TEST_CASE("config.json alone says what network it is, and whole numbers may be written with a point") {
+    const Scratch scratch;
+    std::filesystem::create_directories(scratch / "copy");
+    std::ifstream in(published_folder / "llama" / "config.json");
+    nlohmann::json config = nlohmann::json::parse(in);
+    config["hidden_size"] = config["hidden_size"].get<double>();
+    write_file(scratch / "copy" / "config.json", config.dump());
+    const PublishedNetwork sizes = read_published_sizes(scratch / "copy"),
+                           whole = read_published(published_folder / "llama");
+    CHECK(sizes.model.width == whole.model.width);
+    CHECK(sizes.vocabulary == whole.vocabulary);
+    CHECK(sizes.parameters.empty());
+    CHECK(trained_options(scratch / "copy").model.depth == whole.model.depth); // reads no weights
+    CHECK_THROWS_AS(read_published(scratch / "copy"), std::exception);
 }
 
 TEST_CASE("a published network as it is served, from the command line") {

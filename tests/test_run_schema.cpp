@@ -57,6 +57,8 @@ TEST_CASE("run.json has the keys of its schema and no other, and what is read of
     rare.model.tied = true;
     rare.model.rope_theta = 100;
     rare.model.attention = "fused";
+    rare.model.label_smoothing = 0.125;
+    rare.model.z_loss = 1e-4;
     rare.precision.backward_accumulators = accumulators("blackwell-bf16");
     rare.all_reduce.scaled = true;
     rare.shard.sharding = Sharding::zero1;

@@ -54,6 +54,12 @@ std::vector<Case> later_cases() {
     ModelOptions resnet = model("resnet").defaults;
     resnet.width = 4;
     all.push_back({"resnet", resnet, digits_data()});
+    for (const std::size_t network : {1U, 3U}) { // with label smoothing and z-loss
+        Case c = cases(0)[network];
+        c.model.label_smoothing = 0.1;
+        c.model.z_loss = 0.01;
+        all.push_back({network == 1U ? "mlp smoothed" : "gpt smoothed", c.model, std::move(c.data)});
+    }
     return all;
 }
 

@@ -63,8 +63,12 @@ constexpr EagerRow table[] = {
      [](Graph& g, Ids in, Settings s) { return op::rms_norm(g, in[0], in[1], s[0]); }},
     {"embedding", 2, 0, "rows of a table (ENTRIES x WIDTH), by their numbers",
      [](Graph& g, Ids in, Settings) { return op::embedding(g, in[0], in[1]); }},
-    {"cross_entropy", 2, 0, "the mean over rows of logits of -log softmax at their target; below 0: a row without one",
-     [](Graph& g, Ids in, Settings) { return op::cross_entropy(g, in[0], in[1]); }},
+    {"cross_entropy", 2, 2,
+     "the mean over rows of logits of -log softmax at their target; below 0: a row without one; label smoothing and "
+     "the factor of the z-loss",
+     [](Graph& g, Ids in, Settings s) {
+         return op::cross_entropy(g, in[0], in[1], {s[0], s[1], true}); // the caller's function knows no evaluation
+     }},
     {"mse_loss", 2, 0, "the mean of (x - target)^2",
      [](Graph& g, Ids in, Settings) { return op::mse_loss(g, in[0], in[1]); }},
 };

@@ -38,6 +38,8 @@ constexpr std::array keys = {
     Key{"/model/tied", trainer},
     Key{"/model/rope_theta", trainer},
     Key{"/model/attention", trainer},
+    Key{"/model/label_smoothing", trainer},
+    Key{"/model/z_loss", trainer},
     Key{"/model/parameters", recorder},
     Key{"/precision/name", both, &RunFacts::precision},
     Key{"/precision/autocast/format", both, &RunFacts::autocast},

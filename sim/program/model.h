@@ -17,6 +17,9 @@ struct ModelOptions {
     bool tied = false;   ///< whether the table of tokens is the weight of a decoder's head, too, without bias
     double norm_eps = 0; ///< of the norms of a decoder; 0: 1e-5 for layer, 1e-6 for rms
     std::string attention = "plain"; ///< a decoder's, as op::attention_options() reads it
+    // Of the loss of networks for classes: op::LossTerms, of training only.
+    double label_smoothing = 0;
+    double z_loss = 0;
     // Of the llama.
     std::int64_t kv_heads = 0; ///< heads of keys and values, which divide `heads`; 0: as many
     std::int64_t hidden = 0;   ///< units of the MLP; 0: 8 / 3 of the width, rounded up to a multiple of 32

@@ -44,6 +44,8 @@ void for_each_later_setting(Model& m, const Visit& visit) {
     visit("tied", m.tied, ModelOptions{}.tied);
     visit("rope_theta", m.rope_theta, ModelOptions{}.rope_theta);
     visit("attention", m.attention, ModelOptions{}.attention);
+    visit("label_smoothing", m.label_smoothing, ModelOptions{}.label_smoothing);
+    visit("z_loss", m.z_loss, ModelOptions{}.z_loss);
 }
 
 Json json_of(const ModelOptions& m) {
@@ -229,6 +231,8 @@ std::string command_options(const Json& configuration) {
                                                                {"--rope-theta", "/model/rope_theta"},
                                                                {"--norm-eps", "/model/norm_eps"},
                                                                {"--attention", "/model/attention"},
+                                                               {"--label-smoothing", "/model/label_smoothing"},
+                                                               {"--z-loss", "/model/z_loss"},
                                                                {"--batch", "/batch"},
                                                                {"--micro-batches", "/micro_batches"},
                                                                {"--replicas", "/replicas"},

@@ -6,8 +6,10 @@
 #include <ampscope/sim/train/data/arrays.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <type_traits>
 
 namespace amp {
 
@@ -100,10 +102,21 @@ void for_each_element(const Place& place, std::size_t count, std::size_t outs, c
             use(place.parts == 0 ? o * ins + i : i * place.parts * outs + place.part * outs + o, o * ins + i);
 }
 
+/// A size. JSON's numbers may have fractions, which a conversion would cut off.
+std::int64_t whole(const Json& config, const char* key) {
+    const Json& value = config.at(key);
+    const auto number = value.get<double>(); // throws what reading JSON throws for what is no number
+    if (std::trunc(number) != number)
+        throw std::invalid_argument(fmt::format("{}: expected a whole number, got {}", key, value.dump()));
+    return value.get<std::int64_t>();
+}
+
 /// The value of a key; `usual` if it is missing or null.
 template <class T>
 T value_of(const Json& config, const char* key, const T& usual) {
-    return config.contains(key) && !config.at(key).is_null() ? config.at(key).get<T>() : usual;
+    if (!config.contains(key) || config.at(key).is_null()) return usual;
+    if constexpr (std::is_same_v<T, std::int64_t>) return whole(config, key);
+    else return config.at(key).get<T>();
 }
 
 template <class T>
@@ -127,11 +140,11 @@ void check_sizes(std::initializer_list<std::int64_t> sizes) {
 
 PublishedNetwork llama_of(const Json& c) {
     ModelOptions m = model("llama").defaults;
-    m.width = c.at("hidden_size");
-    m.depth = c.at("num_hidden_layers");
-    m.heads = c.at("num_attention_heads");
+    m.width = whole(c, "hidden_size");
+    m.depth = whole(c, "num_hidden_layers");
+    m.heads = whole(c, "num_attention_heads");
     m.kv_heads = value_of(c, "num_key_value_heads", m.heads);
-    m.hidden = c.at("intermediate_size");
+    m.hidden = whole(c, "intermediate_size");
     check_sizes({m.width, m.depth, m.heads, m.kv_heads, m.hidden});
     m.tied = value_of(c, "tie_word_embeddings", false);
     m.norm_eps = value_of(c, "rms_norm_eps", 1e-6);
@@ -145,15 +158,15 @@ PublishedNetwork llama_of(const Json& c) {
     expect(c, "mlp_bias", false);
     expect(c, "head_dim", m.width / m.heads);
     return {.model = m,
-            .vocabulary = c.at("vocab_size"),
+            .vocabulary = whole(c, "vocab_size"),
             .context = value_of(c, "max_position_embeddings", std::int64_t{2048})};
 }
 
 PublishedNetwork gpt2_of(const Json& c) {
     ModelOptions m = model("gpt").defaults;
-    m.width = c.at("n_embd");
-    m.depth = c.at("n_layer");
-    m.heads = c.at("n_head");
+    m.width = whole(c, "n_embd");
+    m.depth = whole(c, "n_layer");
+    m.heads = whole(c, "n_head");
     check_sizes({m.width, m.depth, m.heads});
     m.tied = true;
     m.norm_eps = value_of(c, "layer_norm_epsilon", 1e-5);
@@ -163,7 +176,8 @@ PublishedNetwork gpt2_of(const Json& c) {
     expect(c, "scale_attn_by_inverse_layer_idx", false);
     expect(c, "add_cross_attention", false);
     expect(c, "n_inner", 4 * m.width);
-    return {.model = m, .vocabulary = c.at("vocab_size"), .context = value_of(c, "n_positions", std::int64_t{1024})};
+    return {
+        .model = m, .vocabulary = whole(c, "vocab_size"), .context = value_of(c, "n_positions", std::int64_t{1024})};
 }
 
 /// The folder of a published network: `path`, or where that file lies.
@@ -243,9 +257,11 @@ bool is_published(const fs::path& path) {
     return fs::exists(path / "config.json") && !fs::exists(path / "run.json");
 }
 
+PublishedNetwork read_published_sizes(const fs::path& path) { return configured(folder_of(path) / "config.json"); }
+
 PublishedNetwork read_published(const fs::path& path) {
     const fs::path folder = folder_of(path);
-    PublishedNetwork network = configured(folder / "config.json");
+    PublishedNetwork network = read_published_sizes(path);
     const auto file = open_tensor_file(fs::is_directory(path) ? folder / "model.safetensors" : path);
     constexpr std::string_view prefix = "transformer."; // which gpt2's own file lacks
     std::map<std::string, Floats> known;

@@ -24,6 +24,10 @@ struct PublishedNetwork {
 /// Whether `path` is such a folder, or the .safetensors file of one.
 bool is_published(const std::filesystem::path& path);
 
+/// What config.json alone says: the network without its parameters. Throws FileError as read_published() does, but for
+/// tensors.
+PublishedNetwork read_published_sizes(const std::filesystem::path& path);
+
 /// Reads a folder, or the file in it; weights of any format are widened to FP32. Throws FileError for files that are
 /// missing or broken, for networks that ours cannot represent, and for tensors that are missing or of another shape.
 PublishedNetwork read_published(const std::filesystem::path& path);

@@ -77,7 +77,7 @@ TrainOptions trained_options(const fs::path& run) {
     const FloatEnvironment environment;
     if (is_published(run)) {
         TrainOptions options;
-        options.model = read_published(run).model;
+        options.model = read_published_sizes(run).model;
         options.batch = 4; // networks of users are larger than ours
         return options;
     }

@@ -282,20 +282,26 @@ void sum_cases(Cases& cases) {
     }
 }
 
+void cross_entropy_cases(Cases& cases, std::string_view f, Fill fill, const op::LossTerms& terms) {
+    const std::string_view with = terms == op::LossTerms{} ? "" : " with terms";
+    OpCaseBuilder b(fmt::format("cross_entropy {}{}", f, with));
+    b.limit(17);
+    const TensorId logits = b.tensor({40, 17}, f, fill), targets = b.tensor({40}, "fp32", Fill::targets);
+    cases.push_back(
+        b.build(op::CrossEntropy{.logits = logits, .targets = targets, .out = b.tensor({}, "fp32"), .terms = terms}));
+    OpCaseBuilder g(fmt::format("cross_entropy_backward {}{}", f, with));
+    g.limit(17);
+    const TensorId x = g.tensor({40, 17}, f, fill), t = g.tensor({40}, "fp32", Fill::targets),
+                   up = g.tensor({}, "fp32", Fill::ordinary);
+    cases.push_back(g.build(op::CrossEntropyBackward{
+        .logits = x, .targets = t, .grad_out = up, .grad_in = g.tensor({40, 17}, f), .terms = terms}));
+}
+
 void loss_cases(Cases& cases) {
     for (const std::string_view f : formats_of_tensors)
         for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::edges}) {
-            OpCaseBuilder b(fmt::format("cross_entropy {}", f));
-            b.limit(17);
-            const TensorId logits = b.tensor({40, 17}, f, fill), targets = b.tensor({40}, "fp32", Fill::targets);
-            cases.push_back(
-                b.build(op::CrossEntropy{.logits = logits, .targets = targets, .out = b.tensor({}, "fp32")}));
-            OpCaseBuilder g(fmt::format("cross_entropy_backward {}", f));
-            g.limit(17);
-            const TensorId x = g.tensor({40, 17}, f, fill), t = g.tensor({40}, "fp32", Fill::targets),
-                           up = g.tensor({}, "fp32", Fill::ordinary);
-            cases.push_back(g.build(
-                op::CrossEntropyBackward{.logits = x, .targets = t, .grad_out = up, .grad_in = g.tensor({40, 17}, f)}));
+            cross_entropy_cases(cases, f, fill, {});
+            cross_entropy_cases(cases, f, fill, {0.1, 0.25});
             OpCaseBuilder m(fmt::format("mse_loss {}", f));
             const TensorId in = m.tensor({333}, f, fill), want = m.tensor({333}, "fp32", fill);
             cases.push_back(m.build(op::MseLoss{.in = in, .targets = want, .out = m.tensor({}, "fp32")}));

@@ -41,6 +41,14 @@ void add_network_options(CLI::App& app, NetworkWords& w) {
     app.add_option("--norm-eps", w.model.norm_eps, "What it adds to the variance; default 1e-5 for layer, 1e-6 for rms")
         ->transform(real_number(0, 1))
         ->group(group);
+    app.add_option("--label-smoothing", w.model.label_smoothing,
+                   "Share of each target that all classes divide; in training, not in validation")
+        ->transform(real_number(0, 1))
+        ->group(group);
+    app.add_option("--z-loss", w.model.z_loss,
+                   "Factor of (log of the sum of e^logits)^2 in the loss; in training, not in validation; PaLM: 1e-4")
+        ->transform(real_number(0, std::numeric_limits<double>::infinity(), Ends::low))
+        ->group(group);
 }
 
 ModelOptions model_of(const NetworkWords& w) {
@@ -53,6 +61,8 @@ ModelOptions model_of(const NetworkWords& w) {
     m.tied = w.model.tied;
     m.attention = op::canonical_attention(w.model.attention); // throws here, before anything is made
     m.norm_eps = w.model.norm_eps;
+    m.label_smoothing = w.model.label_smoothing;
+    m.z_loss = w.model.z_loss;
     m.rope_theta = w.model.rope_theta;
     m.dropout = w.model.dropout;
     if (!w.activation.empty())

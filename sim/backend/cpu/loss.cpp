@@ -16,14 +16,16 @@ std::int64_t rows_that_count(std::span<const float> targets) {
 void run(Cpu& cpu, const CrossEntropy& op) {
     const std::int64_t width = cpu.info(op.logits).shape.back();
     const std::span<const float> logits = cpu[op.logits], targets = cpu[op.targets];
+    const LossTerms terms = terms_now(op.terms, cpu.context.training);
     std::vector<double> wide(static_cast<std::size_t>(width));
     double sum = 0;
     for (std::size_t row = 0; row < targets.size(); ++row) {
         if (!(targets[row] >= 0)) continue;
         const float* const x = logits.data() + static_cast<std::int64_t>(row) * width;
-        LogSum s;
-        dispatch<LogSumKernel>(best_instruction_set(), x, width, wide.data(), &s);
-        sum += s.max + math::log(s.sum) - x[static_cast<std::int64_t>(targets[row])];
+        double loss = 0;
+        dispatch<CrossEntropyKernel>(best_instruction_set(), x, width, wide.data(),
+                                     static_cast<std::int64_t>(targets[row]), terms, &loss);
+        sum += loss;
     }
     const double mean = sum / static_cast<double>(rows_that_count(targets));
     cpu::store(cpu, op.out, 0, &mean, 1);
@@ -31,7 +33,8 @@ void run(Cpu& cpu, const CrossEntropy& op) {
 
 void run(Cpu& cpu, const CrossEntropyBackward& op) {
     const double factor = cpu[op.grad_out][0] / static_cast<double>(rows_that_count(cpu[op.targets]));
-    map_rows(cpu, CrossEntropyBackwardKernel{}, op.grad_in, cpu[op.logits].data(), cpu[op.targets].data(), factor);
+    map_rows(cpu, CrossEntropyBackwardKernel{}, op.grad_in, cpu[op.logits].data(), cpu[op.targets].data(), factor,
+             terms_now(op.terms, cpu.context.training));
 }
 
 void run(Cpu& cpu, const MseLoss& op) {

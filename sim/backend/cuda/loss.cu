@@ -18,15 +18,15 @@ AMPSCOPE_INLINE std::int64_t rows_that_count(const float* targets, std::int64_t 
 void run(Cuda& cuda, const CrossEntropy& op) {
     const std::int64_t width = cuda.info(op.logits).shape.back(), rows = cuda.info(op.targets).count();
     const float *const logits = cuda.in(op.logits), *const targets = cuda.in(op.targets);
+    const LossTerms terms = terms_now(op.terms, cuda.context.training);
     const DeviceArray<double> scratch(cuda.device(), static_cast<std::size_t>(rows * width)),
         losses(cuda.device(), static_cast<std::size_t>(rows));
     double *const wide = scratch.data(), *const loss = losses.data();
     cuda::each(cuda.device(), rows, [=] AMPSCOPE_DEVICE(std::int64_t row) {
         if (!(targets[row] >= 0)) return;
         const float* const x = logits + row * width;
-        LogSum s;
-        LogSumKernel::run(x, width, wide + row * width, &s);
-        loss[row] = s.max + math::log(s.sum) - x[static_cast<std::int64_t>(targets[row])];
+        CrossEntropyKernel::run(x, width, wide + row * width, static_cast<std::int64_t>(targets[row]), terms,
+                                loss + row);
     });
     const cuda::Output to = cuda::output(cuda, op.out);
     cuda::each(cuda.device(), 1, [=] AMPSCOPE_DEVICE(std::int64_t) {
@@ -46,10 +46,11 @@ void run(Cuda& cuda, const CrossEntropyBackward& op) {
         *factor = grad[0] / static_cast<double>(rows_that_count(targets, rows));
     });
     const float* const logits = cuda.in(op.logits);
+    const LossTerms terms = terms_now(op.terms, cuda.context.training);
     const cuda::Output to = cuda::output(cuda, op.grad_in);
     cuda::each(cuda.device(), rows, [=] AMPSCOPE_DEVICE(std::int64_t row) {
         double* const own = wide + row * width;
-        CrossEntropyBackwardKernel::run(row, width, own, logits, targets, *factor);
+        CrossEntropyBackwardKernel::run(row, width, own, logits, targets, *factor, terms);
         for (std::int64_t i = 0; i < width; ++i) to.put(row * width + i, own[i]);
     });
 }

@@ -36,7 +36,7 @@ Network gpt_network(Graph& g, const ModelOptions& options, const Dataset& data, 
             i, x, [&](TensorId y) { return gpt_attention(d, y); }, [&](TensorId y) { return gpt_mlp(d, y); });
     x = d.norm("ln_f", x);
     g.watch(x, "ln_f", false);
-    add_loss(g, n, d.head(x, table, data.classes, true), data);
+    add_loss(g, n, d.head(x, table, data.classes, true), options, data);
     g.watch(n.outputs, "head");
     return n;
 }

@@ -43,7 +43,7 @@ Network llama_network(Graph& g, const ModelOptions& options, const Dataset& data
             i, x, [&](TensorId y) { return llama_attention(d, y); }, [&](TensorId y) { return llama_mlp(d, y); });
     x = d.norm("ln_f", x);
     g.watch(x, "ln_f", false);
-    add_loss(g, n, d.head(x, table, data.classes, false), data);
+    add_loss(g, n, d.head(x, table, data.classes, false), options, data);
     g.watch(n.outputs, "head");
     return n;
 }

@@ -25,16 +25,21 @@ Network batch_of(Graph& g, const Dataset& data, std::int64_t batch) {
             .kv_cache = {}};
 }
 
-void add_loss(Graph& g, Network& network, TensorId outputs, const Dataset& data) {
+void add_loss(Graph& g, Network& network, TensorId outputs, const ModelOptions& options, const Dataset& data) {
+    if (data.classes == 0 && (options.label_smoothing != 0 || options.z_loss != 0))
+        throw std::invalid_argument("[" + options.name + "] expected classes for label smoothing or z-loss, got " +
+                                    data.name);
     network.outputs = outputs;
-    network.loss =
-        data.classes > 0 ? op::cross_entropy(g, outputs, network.targets) : op::mse_loss(g, outputs, network.targets);
+    network.loss = data.classes > 0
+                       ? op::cross_entropy(g, outputs, network.targets, {options.label_smoothing, options.z_loss})
+                       : op::mse_loss(g, outputs, network.targets);
 }
 
-Network linear_network(Graph& g, const ModelOptions&, const Dataset& data, std::int64_t batch) {
+Network linear_network(Graph& g, const ModelOptions& options, const Dataset& data, std::int64_t batch) {
     Network n = batch_of(g, data, batch);
     const TensorId x = op::view(g, n.inputs, {batch, element_count(data.input)});
-    add_loss(g, n, linear_layer(g, "linear", x, data.classes > 0 ? data.classes : element_count(data.target)), data);
+    add_loss(g, n, linear_layer(g, "linear", x, data.classes > 0 ? data.classes : element_count(data.target)), options,
+             data);
     return n;
 }
 
@@ -47,7 +52,8 @@ Network mlp_network(Graph& g, const ModelOptions& options, const Dataset& data, 
         x = op::dropout(g, x, options.dropout);
         g.watch(x, name);
     }
-    add_loss(g, n, linear_layer(g, "head", x, data.classes > 0 ? data.classes : element_count(data.target)), data);
+    add_loss(g, n, linear_layer(g, "head", x, data.classes > 0 ? data.classes : element_count(data.target)), options,
+             data);
     g.watch(n.outputs, "head");
     return n;
 }
@@ -68,7 +74,7 @@ Network cnn_network(Graph& g, const ModelOptions& options, const Dataset& data, 
         g.watch(x, i <= 2 ? "pool" : "conv");
     }
     x = op::dropout(g, op::view(g, x, {batch, g[x].count() / batch}), options.dropout);
-    add_loss(g, n, linear_layer(g, "head", x, data.classes), data);
+    add_loss(g, n, linear_layer(g, "head", x, data.classes), options, data);
     g.watch(n.outputs, "head");
     return n;
 }

@@ -29,6 +29,6 @@ TensorId linear_layer(Graph& g, std::string_view name, TensorId x, std::int64_t 
 /// Makes the tensors for inputs and targets of a batch.
 Network batch_of(Graph& g, const Dataset& data, std::int64_t batch);
 /// Adds the loss of these outputs: cross-entropy for classes, else the mean squared error.
-void add_loss(Graph& g, Network& network, TensorId outputs, const Dataset& data);
+void add_loss(Graph& g, Network& network, TensorId outputs, const ModelOptions& options, const Dataset& data);
 
 } // namespace amp

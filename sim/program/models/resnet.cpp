@@ -56,7 +56,7 @@ Network resnet_network(Graph& g, const ModelOptions& options, const Dataset& dat
     }
     x = op::pool(g, op::PoolKind::average, x, g[x].shape[1]);
     x = op::dropout(g, op::view(g, x, {batch, channels}), options.dropout);
-    add_loss(g, n, linear_layer(g, "head", x, data.classes), data);
+    add_loss(g, n, linear_layer(g, "head", x, data.classes), options, data);
     g.watch(n.outputs, "head");
     return n;
 }

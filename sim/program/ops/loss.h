@@ -5,24 +5,39 @@
 
 namespace amp::op {
 
-/// out = the mean over rows of log(sum of e^x) - x_target, in double, rows in order. Rows with a negative target are
-/// ignored; NaN if all are.
+/// What a cross-entropy has beside log Z - x_target. With Z the sum of e^x over a row of K logits, the loss of the row
+/// is log Z - (1 - label_smoothing) x_target - label_smoothing (sum of x) / K + z_loss (log Z)^2, which is
+/// torch.nn.functional.cross_entropy's label_smoothing, and PaLM's z-loss (arXiv:2204.02311, section 5) as t5x computes
+/// it (t5x/losses.py: cross_entropy_with_logits). A part whose coefficient is 0 is not computed.
+struct LossTerms {
+    double label_smoothing = 0; ///< 0 to 1
+    double z_loss = 0;          ///< not negative
+    bool in_evaluation = false; ///< false: evaluation is without both, so that e^loss is a perplexity
+
+    bool operator==(const LossTerms&) const = default;
+};
+
+/// out = the mean over rows of log Z - x_target, or of the loss that LossTerms describes, in double, rows in order.
+/// Rows with a negative target are ignored; NaN if all are.
 struct CrossEntropy {
     static constexpr std::string_view name = "cross_entropy";
     static constexpr std::string_view accumulation = "double, 16 lanes a row, then row by row";
     TensorId logits, targets, out; ///< logits: rows x classes; targets: a class number for each row, stored as a float
+    LossTerms terms{};
     [[nodiscard]] auto inputs() const { return std::array{logits, targets}; }
     [[nodiscard]] auto outputs() const { return std::array{out}; }
 };
-TensorId cross_entropy(Graph& g, TensorId logits, TensorId targets);
+TensorId cross_entropy(Graph& g, TensorId logits, TensorId targets, const LossTerms& terms = {});
 void backward(Graph& g, const CrossEntropy& op);
 void run(Cpu& cpu, const CrossEntropy& op);
 void run(Cuda& cuda, const CrossEntropy& op);
 
-/// grad_in = (softmax(x) - [j is the target]) * grad_out / number of rows that are not ignored.
+/// grad_in = (softmax(x) (1 + 2 z_loss log Z) - label_smoothing / K - (1 - label_smoothing) [j is the target]) times
+/// the factor, grad_out / number of rows that are not ignored; in double, in this order.
 struct CrossEntropyBackward {
     static constexpr std::string_view name = "cross_entropy_backward";
     TensorId logits, targets, grad_out, grad_in;
+    LossTerms terms{};
     [[nodiscard]] auto inputs() const { return std::array{logits, targets, grad_out}; }
     [[nodiscard]] auto outputs() const { return std::array{grad_in}; }
 };

@@ -126,11 +126,17 @@ def linear(p, x, y):
     return F.mse_loss(torch_linear(p, "linear", x, 1), y)
 
 
-def mlp(p, x, y):
+def mlp(p, x, y, loss=F.cross_entropy):
     x = x.flatten(1)
     for i in range(2):
         x = F.relu(torch_linear(p, "h.%d" % i, x, 16))
-    return F.cross_entropy(torch_linear(p, "head", x, 10), y)
+    return loss(torch_linear(p, "head", x, 10), y)
+
+
+def smoothed(logits, y):
+    """Label smoothing and the z-loss of PaLM, over the rows that are not ignored."""
+    z = logits[y >= 0].logsumexp(-1)
+    return F.cross_entropy(logits, y, ignore_index=-1, label_smoothing=0.1) + 0.01 * (z * z).mean()
 
 
 def cnn(p, x, y):
@@ -164,7 +170,9 @@ def resnet(p, x, targets, width=4, depth=3):
     return F.cross_entropy(torch_linear(p, "head", x.mean((2, 3)), 10), targets)
 
 
-def gpt(p, x, y, rms=False, activation="tanh", width=16, heads=2, depth=2, vocabulary=15):
+def gpt(p, x, y, rms=False, activation="tanh", width=16, heads=2, depth=2, vocabulary=15, loss=None):
+    loss = loss or ignoring
+
     def lin(name, x, outputs, deviation=0.02):
         w = p(name + ".weight", (outputs, x.shape[-1]), "normal", deviation)
         return F.linear(x, w, None if name.endswith(".k") else p(name + ".bias", (outputs,), "constant", 0))
@@ -190,7 +198,11 @@ def gpt(p, x, y, rms=False, activation="tanh", width=16, heads=2, depth=2, vocab
         up = lin("h.%d.mlp.up" % i, norm("h.%d.ln2" % i, h), 4 * width)
         h = h + lin("h.%d.mlp.down" % i, F.gelu(up, approximate=activation), width, residual)
     logits = lin("head", norm("ln_f", h), vocabulary).view(-1, vocabulary)
-    return F.cross_entropy(logits, y.reshape(-1), ignore_index=-1)
+    return loss(logits, y.reshape(-1))
+
+
+def ignoring(logits, y):
+    return F.cross_entropy(logits, y, ignore_index=-1)
 
 
 def rotated(x, theta):
@@ -290,7 +302,9 @@ def main():
                 ("gpt rms gelu", lambda *a: gpt(*a, rms=True, activation="none"), modular(13), 0.1)]
     later = [("llama", llama, modular(13), 0.1),
              ("llama tied", lambda *a: llama(*a, kv_heads=6, tied=True, theta=50.0), modular(13), 0.1),
-             ("resnet", resnet, digits(), 0.1, 16, digits(held_out=True))]
+             ("resnet", resnet, digits(), 0.1, 16, digits(held_out=True)),
+             ("mlp smoothed", lambda *a: mlp(*a, loss=smoothed), digits(), 0.1),
+             ("gpt smoothed", lambda *a: gpt(*a, loss=smoothed), modular(13), 0.1)]
     if sys.argv[1:] != ["clipping"]:
         if sys.argv[1:] == ["networks"]:
             networks = later

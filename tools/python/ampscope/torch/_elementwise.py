@@ -88,7 +88,7 @@ def _embedding(emulation, weight, indices, padding_idx=-1, scale_grad_by_freq=Fa
 
 def _cross_entropy(emulation, logits, target, weight=None, reduction=1, ignore_index=-100, label_smoothing=0.0):
     """The mean, of classes by their numbers. Under autocast logits are FP32, as amp-train has it."""
-    if (weight is not None or reduction != 1 or label_smoothing != 0 or target.is_floating_point()
+    if (weight is not None or reduction != 1 or target.is_floating_point()
             or logits.dim() not in (1, 2) or logits.shape[-1] > 1 << 24):
         return None
     ignored = target == ignore_index
@@ -97,7 +97,8 @@ def _cross_entropy(emulation, logits, target, weight=None, reduction=1, ignore_i
     if torch.is_autocast_enabled("cpu"):
         logits = logits.float()
     target = torch.where(ignored, -1, target)
-    return emulation.elementwise("cross_entropy", logits, numbers=target, wide=emulation.has_wide_loss)
+    return emulation.elementwise("cross_entropy", logits, numbers=target, settings=(label_smoothing, 0.0),
+                                 wide=emulation.has_wide_loss)
 
 
 def _mse_loss(emulation, x, target, reduction=1):
