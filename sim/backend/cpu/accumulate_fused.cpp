@@ -66,6 +66,16 @@ struct FarKernel {
     }
 };
 
+/// Runs FusedKernel with vectors as long as the registers.
+template <class Real, class Exponent, class... Args>
+void run_fused(InstructionSet set, Args... args) {
+#if defined(__x86_64__)
+    if (set == InstructionSet::avx512) return run_avx512<FusedKernel<Real, Exponent, 64>>(args...);
+    if (set == InstructionSet::avx2) return run_avx2<FusedKernel<Real, Exponent, 32>>(args...);
+#endif
+    run_baseline<FusedKernel<Real, Exponent, 16>>(args...);
+}
+
 /// Whether FusedKernel<float> can read the operand.
 bool is_near(InstructionSet set, const FormatSpec& f, const MatrixView& x, std::int64_t rows, std::int64_t columns) {
     if (f.exponent_bits <= 5) return true;
@@ -190,9 +200,8 @@ void sum_columns(const Product& p, const FusedConstants& constants, const Packed
             dispatch<GroupKernel>(p.set, &constants, a.values.data() + x, b.values.data() + y, s, t, n / acc.products,
                                   sums);
         else
-            dispatch<FusedKernel<Real, Exponent>>(p.set, &constants, a.values.data() + x, a.exponents.data() + x,
-                                                  b.values.data() + y, b.exponents.data() + y, s, t, n / acc.products,
-                                                  sums);
+            run_fused<Real, Exponent>(p.set, &constants, a.values.data() + x, a.exponents.data() + x,
+                                      b.values.data() + y, b.exponents.data() + y, s, t, n / acc.products, sums);
     };
     const std::int64_t segment = acc.promote_every == 0 ? a.k : acc.promote_every;
     std::fill_n(c, columns, 0.0F);

@@ -123,7 +123,8 @@ template <class T>
 /// c[j] = the fused sum of c[j] and the products of a[l] and b[l * columns + j] for l < steps * k.products, in steps of
 /// k.products. `Real` holds a product: float for near operands, else double. There may be scales if operands are not
 /// near: the products of step s are multiplied by those of a_scales[s] and b_scales[s * columns + j], powers of two.
-template <class Real, class Exponent>
+/// `bytes` is the length of a vector: g++ makes much of longer ones in memory.
+template <class Real, class Exponent, std::size_t bytes>
 struct FusedKernel {
     static constexpr int columns = fused_columns;
 
@@ -135,7 +136,7 @@ struct FusedKernel {
         for (std::int64_t step = 0; step < steps; ++step) {
             // 1. The largest exponent of the products.
             std::int32_t largest[columns];
-            for (int j = 0; j < columns; j += 16)
+            for (int j = 0; j < columns; j += words)
                 largest_exponents(k.products, a_exponents, b_exponents + j * together, largest + j);
             a_exponents += k.products;
             b_exponents += k.products * columns;
@@ -184,11 +185,11 @@ struct FusedKernel {
     }
 
   private:
-    static constexpr int together = exponents_together<Exponent>;
-    using Words [[gnu::vector_size(64)]] = std::int32_t;
-    using Exponents [[gnu::vector_size(64)]] = Exponent;
+    static constexpr int together = exponents_together<Exponent>, words = bytes / sizeof(std::int32_t);
+    using Words [[gnu::vector_size(bytes)]] = std::int32_t;
+    using Exponents [[gnu::vector_size(bytes)]] = Exponent;
 
-    /// to[j] = the largest a[l] + b(l, j) of 16 columns. Those of `together` products are added at once.
+    /// to[j] = the largest a[l] + b(l, j) of the columns of a vector. Those of `together` products are added at once.
     AMPSCOPE_KERNEL void largest_exponents(int products, const Exponent* a, const Exponent* b, std::int32_t* to) {
         Exponents largest = Exponents{} + exponent_of_zero<Exponent>;
         for (int l = 0; l < products; l += together, b += columns * together) {
