@@ -60,9 +60,10 @@ void sum(const Product& p) {
         if (chain_in_registers(p)) return;
         return by_columns(p, ChainSums(acc.sum));
     case Accumulation::exact:
-        return by_strips<ExactStrip::width>(p, [&](const float* a, const float* b, float* out, std::uint64_t* lost) {
-            dispatch<ExactStrip>(p.set, a, p.a.column_stride, b, p.k, out, lost);
-        });
+        return by_strips<ExactStrip<64>::width>(
+            p, [&](const float* a, const float* b, float* out, std::uint64_t* lost) {
+                dispatch_vectors<ExactStrip>(p.set, a, p.a.column_stride, b, p.k, out, lost);
+            });
     case Accumulation::pairwise:
         return by_strips<PairwiseStrip::width>(p, [&](const float* a, const float* b, float* out, std::uint64_t*) {
             dispatch<PairwiseStrip>(p.set, a, p.a.column_stride, b, p.k, out);

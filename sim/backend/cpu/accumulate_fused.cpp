@@ -20,6 +20,8 @@ namespace {
 /// An operand in the form that FusedKernel reads: in lines along k, filled up with zeros to a whole number of periods.
 template <class Real, class Exponent>
 struct Packed {
+    template <std::size_t bytes>
+    using Kernel = FusedKernel<Real, Exponent, bytes>;
     std::int64_t k = 0; ///< length of a line, with the zeros
     Panels<Real> values;
     Panels<Exponent> exponents;
@@ -65,16 +67,6 @@ struct FarKernel {
         *count = far;
     }
 };
-
-/// Runs FusedKernel with vectors as long as the registers.
-template <class Real, class Exponent, class... Args>
-void run_fused(InstructionSet set, Args... args) {
-#if defined(__x86_64__)
-    if (set == InstructionSet::avx512) return run_avx512<FusedKernel<Real, Exponent, 64>>(args...);
-    if (set == InstructionSet::avx2) return run_avx2<FusedKernel<Real, Exponent, 32>>(args...);
-#endif
-    run_baseline<FusedKernel<Real, Exponent, 16>>(args...);
-}
 
 /// Whether FusedKernel<float> can read the operand.
 bool is_near(InstructionSet set, const FormatSpec& f, const MatrixView& x, std::int64_t rows, std::int64_t columns) {
@@ -197,11 +189,12 @@ void sum_columns(const Product& p, const FusedConstants& constants, const Packed
         const ScaleTerm *const s = scaled ? a.scales.data() + row * all + first : nullptr,
                                *const t = scaled ? b.scales.data() + (panel * all + first) * columns : nullptr;
         if constexpr (std::is_integral_v<Real>)
-            dispatch<GroupKernel>(p.set, &constants, a.values.data() + x, b.values.data() + y, s, t, n / acc.products,
-                                  sums);
+            dispatch_vectors<GroupKernel>(p.set, &constants, a.values.data() + x, b.values.data() + y, s, t,
+                                          n / acc.products, sums);
         else
-            run_fused<Real, Exponent>(p.set, &constants, a.values.data() + x, a.exponents.data() + x,
-                                      b.values.data() + y, b.exponents.data() + y, s, t, n / acc.products, sums);
+            dispatch_vectors<Packed<Real, Exponent>::template Kernel>(
+                p.set, &constants, a.values.data() + x, a.exponents.data() + x, b.values.data() + y,
+                b.exponents.data() + y, s, t, n / acc.products, sums);
     };
     const std::int64_t segment = acc.promote_every == 0 ? a.k : acc.promote_every;
     std::fill_n(c, columns, 0.0F);

@@ -17,6 +17,7 @@ namespace amp::cpu {
 
 /// c[j] = the fused sum of c[j] and the products of a[l] and b[l * columns + j] for l < steps * k.products, in steps of
 /// k.products. The scales of group g are those of a_scales[g] and b_scales[g * columns + j].
+template <std::size_t bytes>
 struct GroupKernel {
     static constexpr int columns = fused_columns, most_groups = 4;
 
@@ -67,14 +68,16 @@ struct GroupKernel {
     }
 
     AMPSCOPE_KERNEL void add_group(int products, const std::int16_t* a, const std::int16_t* b, std::int16_t* sums) {
-        using Halves [[gnu::vector_size(columns * sizeof(std::int16_t))]] = std::int16_t;
-        Halves total{};
-        for (int l = 0; l < products; ++l) {
-            Halves line;
-            std::memcpy(&line, b + l * columns, sizeof line);
-            total += a[l] * line;
-        }
-        std::memcpy(sums, &total, sizeof total);
+        using Halves [[gnu::vector_size(bytes)]] = std::int16_t;
+        constexpr int vectors = columns * sizeof(std::int16_t) / bytes;
+        Halves total[vectors]{};
+        for (int l = 0; l < products; ++l)
+            for (int v = 0; v < vectors; ++v) {
+                Halves line;
+                std::memcpy(&line, b + l * columns + v * static_cast<int>(bytes / sizeof(std::int16_t)), sizeof line);
+                total[v] += a[l] * line;
+            }
+        std::memcpy(sums, total, sizeof total);
     }
 };
 

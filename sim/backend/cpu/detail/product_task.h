@@ -13,6 +13,22 @@
 
 namespace amp::cpu {
 
+/// A vector of so many bytes; a type of its own, since g++ takes an alias with a dependent length for no vector.
+template <class T, std::size_t bytes>
+struct Vector {
+    using Type [[gnu::vector_size(bytes)]] = T;
+};
+
+/// dispatch() of Kernel<bytes>, whose vectors of so many bytes fill the registers: longer ones g++ keeps in memory.
+template <template <std::size_t> class Kernel, class... Args>
+void dispatch_vectors(InstructionSet set, Args... args) {
+#if defined(__x86_64__)
+    if (set == InstructionSet::avx512) return run_avx512<Kernel<64>>(args...);
+    if (set == InstructionSet::avx2) return run_avx2<Kernel<32>>(args...);
+#endif
+    run_baseline<Kernel<16>>(args...);
+}
+
 inline constexpr float canonical_nan = std::bit_cast<float>(0x7fc00000);
 
 /// Least number of products for a thread; fewer are not worth waking one.

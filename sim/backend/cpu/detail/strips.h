@@ -96,23 +96,31 @@ struct PairwiseStrip {
 
 /// The exact sum, rounded once to FP32. It is kept in two doubles, which hold it unless something is lost from the
 /// second, or is not finite.
+template <std::size_t bytes>
 struct ExactStrip {
-    static constexpr std::int64_t width = 32, lanes = 8;
-    using Doubles [[gnu::vector_size(lanes * sizeof(double))]] = double;
-    using Words [[gnu::vector_size(lanes * sizeof(double))]] = std::uint64_t;
-    using Floats [[gnu::vector_size(lanes * sizeof(float))]] = float;
+    static constexpr std::int64_t width = 32, lanes = bytes / sizeof(double), vectors = 4;
+    using Doubles = typename Vector<double, bytes>::Type;
+    using Words = typename Vector<std::uint64_t, bytes>::Type;
+    using Floats = typename Vector<float, bytes / 2>::Type;
 
     AMPSCOPE_KERNEL void run(const float* a, std::int64_t stride, const float* strip, std::int64_t k, float* out,
                              std::uint64_t* unknown) {
-        constexpr std::size_t vectors = width / lanes;
+        for (std::int64_t c = 0; c < width; c += vectors * lanes)
+            columns(a, stride, strip + c, k, out + c, unknown + c);
+    }
+
+  private:
+    /// Of as many columns as registers hold.
+    AMPSCOPE_KERNEL void columns(const float* a, std::int64_t stride, const float* strip, std::int64_t k, float* out,
+                                 std::uint64_t* unknown) {
         Doubles high[vectors]{}, low[vectors]{};
         Words lost[vectors]{};
         for (std::int64_t l = 0; l < k; ++l) {
             const double x = a[l * stride];
 #pragma GCC unroll 4
-            for (std::size_t v = 0; v < vectors; ++v) {
+            for (std::int64_t v = 0; v < vectors; ++v) {
                 Floats b;
-                std::memcpy(&b, strip + l * width + static_cast<std::int64_t>(v) * lanes, sizeof b);
+                std::memcpy(&b, strip + l * width + v * lanes, sizeof b);
                 const Doubles product = __builtin_convertvector(b, Doubles) * x, sum = high[v] + product;
                 const Doubles part = sum - high[v], error = (high[v] - (sum - part)) + (product - part); // exact: Knuth
                 const Doubles next = low[v] + error;
@@ -123,7 +131,7 @@ struct ExactStrip {
                 low[v] = next;
             }
         }
-        for (std::size_t c = 0; c < width; ++c) {
+        for (std::int64_t c = 0; c < vectors * lanes; ++c) {
             out[c] = static_cast<float>(amp::detail::add_to_odd(high[c / lanes][c % lanes], low[c / lanes][c % lanes]));
             unknown[c] = lost[c / lanes][c % lanes];
         }
