@@ -75,10 +75,19 @@ TEST_CASE("amp-train --against: equal settings give zeros, others tell where the
     CHECK(fused["servings"][0]["serving"] == "as-trained, attention fused:8x8");
     CHECK(fused["servings"][0]["distribution"]["kl_training_serving"].get<double>() > 0);
     CHECK(fused["servings"][0]["training_loss"] == cache["servings"][0]["training_loss"]);
-    const Json with_tiles = train.json(run + " --kv-cache e4m3 --attention fused:8x8");
+    const Json with_tiles = train.json(run + " --attention fused:8x8")["served"];
+    REQUIRE(with_tiles.size() == 2);
+    CHECK(with_tiles[0] == served["served"][0]);
+    CHECK(with_tiles[1]["narrow"] == "attention fused:8x8");
     CHECK(fused["servings"][0]["serving_loss"].get<double>() ==
-          doctest::Approx(with_tiles["served"][0]["loss"].get<double>()).epsilon(1e-6));
-    CHECK(with_tiles["served"][0]["loss"] != served["served"][0]["loss"]);
+          doctest::Approx(with_tiles[1]["loss"].get<double>()).epsilon(1e-6));
+    CHECK(with_tiles[1]["loss"] != with_tiles[0]["loss"]);
+    const Json both = train.json(run + " --kv-cache e4m3 --attention fused:8x8")["served"];
+    REQUIRE(both.size() == 4);
+    CHECK(both[1] == with_tiles[1]);
+    CHECK(both[2] == served["served"][1]);
+    CHECK(both[3]["narrow"] == "all");
+    CHECK(both[3]["loss"] != both[2]["loss"]);
     // From one precision to the other is the way back, with training's side exchanged.
     const Json back = train.json(run + " --precision fp32 --against amp-bf16");
     CHECK(back["training"] == "fp32");

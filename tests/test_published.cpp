@@ -146,6 +146,7 @@ TEST_CASE("networks that ours cannot represent, and broken ones") {
     refused("llama", "num_hidden_layers", 16'000'000, "expected at most 4096 layers");
     refused("llama", "hidden_size", "many", "is no network that can be read");
     refused("llama", "hidden_size", 24.5, "hidden_size: expected a whole number, got 24.5");
+    refused("llama", "hidden_size", 1e300, "hidden_size: expected a whole number, got 1e+300");
     refused("gpt2", "n_positions", 7.25, "n_positions: expected a whole number, got 7.25");
     refused("gpt2", "n_inner", 50, "n_inner: 50 is not supported, only 96");
     refused("gpt2", "tie_word_embeddings", false, "tie_word_embeddings");

@@ -21,9 +21,6 @@ void check_call(const EagerAttention& how, const Shape& queries, const Shape& ke
     for (const Shape* const shape : {&queries, &keys})
         if (std::ranges::any_of(*shape, [](std::int64_t extent) { return extent < 1; }))
             throw std::invalid_argument("attention: expected extents of at least 1");
-    if (!(how.scale >= 1e-30 && how.scale <= 1e30))
-        throw std::invalid_argument(
-            fmt::format("attention: scale {}: expected a number from 1e-30 to 1e30", how.scale));
     for (const FormatSpec& f : {how.q, how.k, how.v, how.out, how.gradient})
         if (f.is_integer() || f.is_scale())
             throw std::invalid_argument(fmt::format("attention: {}: expected a floating-point format", f.name));

@@ -110,7 +110,9 @@ void EagerState::advance() {
 
 EagerOp::EagerOp(std::string_view op, const Precision& precision, std::string_view layer,
                  std::span<const EagerOperand> operands, const FormatSpec& result, std::span<const double> settings) {
-    const EagerRow& row = find_row("op", table, op.substr(0, op.find(':')));
+    constexpr std::string_view with_text = "fused"; // and its options after a colon
+    const bool has_text = op.starts_with(with_text) && op.substr(with_text.size()).starts_with(':');
+    const EagerRow& row = find_row("op", table, has_text ? with_text : op);
     if (operands.size() != row.operands || settings.size() != row.settings)
         throw std::invalid_argument(fmt::format("[{}] expected {} operands and {} settings, got {} and {}", op,
                                                 row.operands, row.settings, operands.size(), settings.size()));

@@ -52,6 +52,11 @@ std::string accumulator_of(const Op& op) {
     if (const auto* a = std::get_if<op::FusedAttentionBackward>(&op))
         return fmt::format("{}; tiles of {} x {}, P and dS {}{}", accumulators_of(op), a->how.row_tile, a->how.key_tile,
                            a->ds.name, steps_of(a->how));
+    if (const auto* l = std::get_if<op::CrossEntropy>(&op))
+        return fmt::format("{}{}{}", op::CrossEntropy::accumulation,
+                           l->terms.label_smoothing == 0 ? ""
+                                                         : fmt::format("; smoothed by {}", l->terms.label_smoothing),
+                           l->terms.z_loss == 0 ? "" : fmt::format("; z-loss {}", l->terms.z_loss));
     if (const auto* r = std::get_if<op::Reduce>(&op)) return fmt::format("{}, in order", r->accumulate.name);
     if (const auto* r = std::get_if<op::AllReduce>(&op)) {
         const ReduceSum sum = row_of(r->order).sum;

@@ -106,7 +106,7 @@ void for_each_element(const Place& place, std::size_t count, std::size_t outs, c
 std::int64_t whole(const Json& config, const char* key) {
     const Json& value = config.at(key);
     const auto number = value.get<double>(); // throws what reading JSON throws for what is no number
-    if (std::trunc(number) != number)
+    if (value.is_number_float() && (std::trunc(number) != number || std::abs(number) >= 0x1p63))
         throw std::invalid_argument(fmt::format("{}: expected a whole number, got {}", key, value.dump()));
     return value.get<std::int64_t>();
 }

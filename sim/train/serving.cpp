@@ -27,10 +27,11 @@ double bytes_of(const Program& p, TensorId id, const FormatSpec& own) {
            (q.scaling.rule == ScaleRule::one ? 0.0 : static_cast<double>(p[q.scale].count() * (32 + zero_point)) / 8);
 }
 
-ServedResult evaluate_one(std::string name, const TrainedNetwork& trained, const Serving& serving, int threads) {
+ServedResult evaluate_one(std::string name, const TrainedNetwork& trained, const Serving& serving,
+                          const std::string& attention, int threads) {
     const std::int64_t batch = trained.options.batch;
     const Precision precision = served_precision(trained.options.precision, serving);
-    LoadedNetwork loaded(trained, precision, batch, threads);
+    LoadedNetwork loaded(trained, precision, batch, threads, attention);
     const Program& program = loaded.program;
     const FormatSpec served = precision.autocast.enabled ? precision.autocast.low : precision.weights;
     ServedResult result{.name = std::move(name)};
@@ -102,17 +103,19 @@ void check_serving(const std::filesystem::path& trained, const TrainOptions& opt
                         "a " + options.model.name + " has no cache of keys and values");
 }
 
-std::vector<ServedResult> evaluate_served(const TrainedNetwork& trained, const Serving& serving, int threads) {
+std::vector<ServedResult> evaluate_served(const TrainedNetwork& trained, const Serving& serving,
+                                          const std::string& attention, int threads) {
     const FloatEnvironment environment;
     std::vector<ServedResult> results;
-    const auto add = [&](std::string name, const Serving& s) {
-        results.push_back(evaluate_one(std::move(name), trained, s, threads));
+    const auto add = [&](std::string name, const Serving& s, const std::string& tiles = {}) {
+        results.push_back(evaluate_one(std::move(name), trained, s, tiles, threads));
     };
     add("as trained", {});
+    if (!attention.empty()) add("attention " + attention, {}, attention);
     if (serving.weights) add("weights", {.weights = serving.weights});
     if (serving.activations) add("activations", {.activations = serving.activations});
     if (serving.kv_cache) add("KV cache", {.kv_cache = serving.kv_cache});
-    if (results.size() > 2) add("all", serving);
+    if (results.size() > 2) add("all", serving, attention);
     return results;
 }
 

@@ -34,8 +34,10 @@ Precision with_serving(const Precision& precision, const Serving& serving);
 /// Throws FileError for formats of what the network does not have.
 void check_serving(const std::filesystem::path& trained, const TrainOptions& options, const Serving& serving);
 
-/// Evaluates the network on the validation data: as trained (without scaled layers), then with each entry of `serving`
-/// by itself, then with all, which check_serving() has passed. Throws FileError.
-std::vector<ServedResult> evaluate_served(const TrainedNetwork& trained, const Serving& serving, int threads);
+/// Evaluates the network on the validation data: as trained (without scaled layers), then with another attention,
+/// unless the text is empty (see with_attention()), and with each entry of `serving`, one at a time, then with all,
+/// which check_serving() has passed. Throws FileError.
+std::vector<ServedResult> evaluate_served(const TrainedNetwork& trained, const Serving& serving,
+                                          const std::string& attention, int threads);
 
 } // namespace amp

@@ -1,8 +1,8 @@
-// Casts as the headers of other libraries do them, for the script compare, which compiles this file where one of them
-// is installed. Each function takes n floats from x and stores in y what the format makes of them.
+// Casts as the headers of other libraries do them, for the script compare, which compiles this file for each of them
+// that is installed. Each function takes n floats from x and stores in y what the format makes of them.
 #include <cstddef>
 
-#if __has_include(<Eigen/Core>)
+#ifdef PEER_eigen
 #include <Eigen/Core>
 
 namespace {
@@ -20,7 +20,7 @@ void eigen_bf16(const float* x, float* y, std::size_t n) { eigen<Eigen::bfloat16
 }
 #endif
 
-#if __has_include(<cuda_fp8.h>)
+#ifdef PEER_nvidia
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>

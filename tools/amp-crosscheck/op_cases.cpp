@@ -112,6 +112,9 @@ op::FusedAttention attention_of(std::size_t number, std::string_view f) {
     op.o = every(5, "bf16", "fp32");
     op.offset = number % 7 == 0 ? 8 : 0;
     op.shift = number % 3 == 1 ? 2 : 0;
+    op.sums_rounded = number % 4 == 1;
+    op.how.by_steps = number % 6 == 5;
+    op.how.steps = format(f);
     return op;
 }
 

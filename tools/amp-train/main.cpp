@@ -111,13 +111,13 @@ int evaluate(const TrainToolOptions& options) {
     const Dataset data = dataset_of(options, own);
     if (!options.exported.empty()) export_trained(options.evaluate, own, data, options.exported);
     const Serving& serving = options.serving;
-    const bool narrow = serving.weights || serving.activations || serving.kv_cache;
-    if (!narrow && options.against.empty()) return 0;
+    const bool otherwise = serving.weights || serving.activations || serving.kv_cache || !options.attention.empty();
+    if (!otherwise && options.against.empty()) return 0;
     check_serving(options.evaluate, own, serving);
-    TrainedNetwork trained = read_trained(options.evaluate, own, data);
+    const TrainedNetwork trained = read_trained(options.evaluate, own, data);
     if (!options.against.empty()) return compare_with_serving(options, trained);
-    trained.options = with_attention(trained.options, options.attention);
-    const std::vector<ServedResult> results = evaluate_served(trained, serving, options.experiment.threads);
+    const std::vector<ServedResult> results =
+        evaluate_served(trained, serving, options.attention, options.experiment.threads);
     if (!options.json.empty()) write_report(options.json, served_json(options.evaluate, results));
     if (options.json != "-") print_document(document_of(options.evaluate, results));
     return 0;

@@ -57,11 +57,12 @@ void interpret_serving(const CLI::App& app, const ServingWords& w, const Precisi
         options.attention = op::canonical_attention(attention);
         options.serving_words += fmt::format(", attention {}", options.attention);
     }
-    const bool any = options.serving.weights || options.serving.activations || options.serving.kv_cache;
+    const bool any = options.serving.weights || options.serving.activations || options.serving.kv_cache ||
+                     !options.attention.empty();
     options.against = precision_texts("--against", w.against);
     if ((any || !options.against.empty() || !options.exported.empty()) == options.evaluate.empty())
         throw std::invalid_argument(
-            "--evaluate goes with --weights-as, --activations-as, --kv-cache, --against or --export");
+            "--evaluate goes with --weights-as, --activations-as, --kv-cache, --attention, --against or --export");
     for (const std::string& text : options.against) // throws here, before anything is read
         if (!begins_as_trained(text)) static_cast<void>(precision(text));
     if (!options.against.empty() && app.count("--precision") > 0) {

@@ -61,7 +61,7 @@ class Batches {
         const std::int64_t n = run_.batch * run_.replicas * run_.micro_batches;
         const auto array = [&](Shape shape) {
             shape.insert(shape.begin(), n);
-            return filled<float>({shape.begin(), shape.end()}, [](std::span<float>) {});
+            return filled<float>({shape.begin(), shape.end()}, [](std::span<float> x) { std::ranges::fill(x, 0.0F); });
         };
         std::pair batch(array(data_.input), array(data_.target));
         Shuffle shuffle(run_.seed, data_.training);

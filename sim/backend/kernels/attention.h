@@ -105,7 +105,7 @@ struct AttentionRowKernel {
 
     AMPSCOPE_KERNEL void weigh_by_steps(float* scores, std::int64_t seen, const AttentionConstants& c,
                                         AttentionRow* row, float used) {
-        row->factor = c.steps.exp(row->max - used);
+        row->factor = row->max > no_score ? c.steps.exp(row->max - used) : 0; // some formats have no infinity
         const double power = power_of_2(c.offset);
         for (std::int64_t i = 0; i < seen; ++i) scores[i] = c.steps.exp(scores[i] - used, power);
     }

@@ -151,6 +151,8 @@ TensorId fused_attention(Graph& g, TensorId q, TensorId k, TensorId v, double sc
         shape_error(FusedAttention::name,
                     causal ? "B x H x T x D and twice B x G x T x D" : "B x H x Q x D and twice B x G x K x D", g,
                     {q, k, v});
+    if (!(scale >= 1e-30 && scale <= 1e30)) // the maximum of a row is that of scores without it
+        throw std::invalid_argument(fmt::format("attention: scale {}: expected a number from 1e-30 to 1e30", scale));
     const Graph::Plan plan = g.plan("scaled_dot_product_attention", {q, k, v});
     FusedAttention op = call_of(g, options, plan.operands[0], plan.operands[1], plan.operands[2]);
     op.how.causal = causal;

@@ -139,11 +139,11 @@ def _as_convolution(x, weight, stride, padding, dilation, output_padding, groups
     return F.pad(x, margins), turned, [1] * len(stride), [0] * len(stride)
 
 
-def _fits_tiles(q, k, v, causal, enable_gqa):
+def _fits_tiles(q, k, v, scale, causal, enable_gqa):
     """Whether fused attention takes these operands."""
     heads = q.shape[-3:-2] == k.shape[-3:-2] or (enable_gqa and q.shape[-3] % k.shape[-3] == 0)
     return (heads and q.shape[:-3] == k.shape[:-3] and q.shape[-1] == k.shape[-1] and k.shape == v.shape
-            and (not causal or q.shape[-2] == k.shape[-2]))
+            and (not causal or q.shape[-2] == k.shape[-2]) and 1e-30 <= scale <= 1e30)
 
 
 def _attention(emulation, q, k, v, mask=None, dropout=0.0, causal=False, *, scale=None, enable_gqa=False):
@@ -151,16 +151,16 @@ def _attention(emulation, q, k, v, mask=None, dropout=0.0, causal=False, *, scal
     the format of v, as kernels that keep the scores on the chip do. A row without any key gives zeros."""
     if causal and mask is not None:
         return None  # an error
-    if emulation.attention != "plain" and mask is None and not dropout and _fits_tiles(q, k, v, causal, enable_gqa):
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    tiles = emulation.attention != "plain" and mask is None and not dropout
+    if tiles and _fits_tiles(q, k, v, scale, causal, enable_gqa):
         full = (t.reshape(1, -1, *t.shape[-2:]) if t.dim() < 4 else t.flatten(0, -4) for t in (q, k, v))
-        scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
         return emulation.fused_attention(*full, scale, causal).reshape(q.shape)
     if enable_gqa:
         k, v = (t.repeat_interleave(q.shape[-3] // t.shape[-3], -3) for t in (k, v))
     batch = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
     q, k, v = (t.expand(*batch, *t.shape[-2:]) for t in (q, k, v))
     scores = emulation.product(q, k.mT, wide=True)
-    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = scores * scale if emulation.computes_all else scores.mul_(scale)
     empty = None
     if causal:
