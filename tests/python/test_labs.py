@@ -134,7 +134,7 @@ GIVEN_AWAY = [  # once a text or a cell beside the exercise said what is asked
     ("7.2", r"448\S*\s*/\s*\S*(amax|max)"), ("7.3", r"floor\((np\.)?log2|frexp` is safer|2\.0 \*\* np\.floor"),
     ("7.5", r'"hopper-wgmma-fp8"[,)].*(?<!c=1.0\))\n?for |for name in .*"hopper-wgmma-fp8"'),
     ("9.3", r"enabled=dtype == torch\.float16"), ("9.4", r"scaler\.unscale_\(optimizer\)"), ("9.5", r"\.zero for"),
-    ("10.1", r"exp\(m - |multipl.*e\^\{m"), ("10.2", "depend.*on the keys|cut"), ("10.3", r"\bfrexp|log2|/ 128"),
+    ("10.1", r"exp\(m - |multipl.*e\^\{m"), ("10.2", "depend.*on the keys|cut"), ("10.3", r"\bfrexp|log2\(|/ 128"),
     ("10.4", r"(?i)\b0 (takes|in its place)|max\(.*, 0"),
     ("11.1", r"with ampscope\.torch\.emulate"), ("11.2", r"(?i)bf16 x|e5m2|head.{,20}not scaled"), ("11.3", "_share"),
     ("11.4", r"down.{,20}input|blocks\.1\.down"), ("11.5", r"MX|own block|down.{,6}mxfp8"),

@@ -39,10 +39,10 @@ def mean_error(options, most=2):
 
 
 def weight_error(options, rows=4096):
-    """(rows, error) for 16 to `rows` rows: the norm of the error that rounding puts into the gradient of the queries'
-    weights. Two keys share each row's maximum, as in sums(). The error of D = rowsum(dO O) of a row goes, as a factor
-    of its x, into the weights' gradient, the sum over all rows; the gradient dO and the layer's inputs x are 1 in the
-    mean, with a deviation of 1."""
+    """Exponents of two of (rows, error) for 16 to `rows` rows: the error is the norm of what rounding puts into the
+    gradient of the queries' weights. Two keys share each row's maximum, as in sums(). The error of D = rowsum(dO O) of
+    a row goes, as a factor of its x, into the weights' gradient, the sum over all rows; the gradient dO and the layer's
+    inputs x are 1 in the mean, with a deviation of 1."""
     rng = np.random.default_rng(2)
     q, k = np.zeros((1, rows // 8, 8, 32)), np.zeros((1, rows // 8, 16, 32))
     q[..., 0] = np.float32(3.5 + 3.5 * rng.random((rows // 8, 8)))
@@ -53,7 +53,7 @@ def weight_error(options, rows=4096):
     exact = p @ v / p.sum(-1, keepdims=True)
     grad, x = 1 + rng.standard_normal(out.shape), 1 + rng.standard_normal((rows, 16))
     summed = np.cumsum(((out - exact) * grad).sum(-1).reshape(-1, 1) * x, 0)
-    return [(n, float(np.linalg.norm(summed[n - 1]))) for n in 2**np.arange(4, int(math.log2(rows)) + 1)]
+    return [(e, float(np.log2(np.linalg.norm(summed[2**e - 1])))) for e in range(4, int(math.log2(rows)) + 1)]
 
 
 @exercise("10.1")
