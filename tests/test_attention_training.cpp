@@ -68,7 +68,7 @@ class SinkTraining {
         static_cast<void>(trainer_.apply(result_));
     }
 
-    double norm = 0;   ///< of the gradient
+    double norm = 0;   ///< The norm of the gradient.
     double error = 0;  ///< norm of its error
     double summed = 0; ///< norm of the sum of the errors of all steps
 

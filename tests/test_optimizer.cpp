@@ -153,7 +153,7 @@ TEST_CASE("1,000 steps of torch.optim.Muon: bit for bit where its products are o
     std::size_t rows = 0, compared = 0;
     double largest = 0;
     for (std::string line; std::getline(file, line);) {
-        if (!is_due(3 + rows++)) continue; // of those in BF16, too
+        if (!is_due(3 + rows++)) continue; // BF16 is among these
         ++compared;
         const auto row = nlohmann::json::parse(line);
         const FormatSpec f = format(row["dtype"].get<std::string>());

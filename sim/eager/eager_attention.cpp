@@ -61,6 +61,12 @@ struct AttentionCall {
         grad = g.differentiate_from(out);
         grad_q = g.gradient(q), grad_k = g.gradient(k), grad_v = g.gradient(v);
     }
+    void set_operands(Cpu& cpu, std::span<const float> of_q, std::span<const float> of_k,
+                      std::span<const float> of_v) const {
+        std::ranges::copy(of_q, cpu[q].begin());
+        std::ranges::copy(of_k, cpu[k].begin());
+        std::ranges::copy(of_v, cpu[v].begin());
+    }
     [[nodiscard]] const op::FusedAttention& fused() const {
         return std::get<op::FusedAttention>(program.forward.back().op);
     }
@@ -74,9 +80,7 @@ void eager_attention(const EagerAttention& how, const Shape& queries, const Shap
     const AttentionCall call(how, queries, keys, false);
     const FloatEnvironment environment;
     Cpu cpu(call.program, threads);
-    std::ranges::copy(q, cpu[call.q].begin());
-    std::ranges::copy(k, cpu[call.k].begin());
-    std::ranges::copy(v, cpu[call.v].begin());
+    call.set_operands(cpu, q, k, v);
     replay(cpu, call.program.forward);
     std::ranges::copy(cpu.read(call.out), out.begin());
     std::ranges::copy(cpu.read(call.fused().lse), lse.begin());
@@ -88,9 +92,7 @@ void eager_attention_gradients(const EagerAttention& how, const Shape& queries, 
     const AttentionCall call(how, queries, keys, true);
     const FloatEnvironment environment;
     Cpu cpu(call.program, threads);
-    std::ranges::copy(q, cpu[call.q].begin());
-    std::ranges::copy(k, cpu[call.k].begin());
-    std::ranges::copy(v, cpu[call.v].begin());
+    call.set_operands(cpu, q, k, v);
     std::ranges::copy(grad, cpu[call.grad].begin());
     replay(cpu, call.program.forward);
     replay(cpu, call.program.backward);

@@ -16,7 +16,7 @@ struct EagerAttention {
     double scale = 1; ///< scores are multiplied by it: 1e-30 to 1e30
     FormatSpec q = format("fp32"), k = format("fp32"), v = format("fp32"); ///< what the operands are values of
     FormatSpec out = format("fp32");
-    FormatSpec gradient = format("fp32");    ///< of the result's gradient, and of those of q, k and v
+    FormatSpec gradient = format("fp32");    ///< The gradients of result, q, k and v have it.
     std::vector<Accumulator> accumulators{}; ///< each product has the first that takes its operands; none: FP32 chains
 };
 

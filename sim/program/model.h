@@ -17,7 +17,7 @@ struct ModelOptions {
     bool tied = false;   ///< whether the table of tokens is the weight of a decoder's head, too, without bias
     double norm_eps = 0; ///< of the norms of a decoder; 0: 1e-5 for layer, 1e-6 for rms
     std::string attention = "plain"; ///< a decoder's, as op::attention_options() reads it
-    // Of the loss of networks for classes: op::LossTerms, of training only.
+    // What training adds to the loss of networks for classes: op::LossTerms.
     double label_smoothing = 0;
     double z_loss = 0;
     // Of the llama.

@@ -17,7 +17,7 @@ struct TrainToolOptions {
     std::filesystem::path evaluate{}; ///< a run to evaluate in formats of serving; empty: train
     Serving serving{};
     std::string serving_words{};           ///< its formats, to be added to the name of a precision: ", KV cache e4m3"
-    std::string attention{};               ///< of the network that is evaluated, or served; empty: as trained
+    std::string attention{};               ///< The evaluated network has it, or the served one; empty: as trained.
     std::filesystem::path exported{};      ///< the folder of --export
     std::vector<std::string> against{};    ///< precisions in which it is served: see precision_against(); empty: none
     std::int64_t against_batch = 0;        ///< examples that serving computes at once; 0: as in training

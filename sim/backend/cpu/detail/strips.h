@@ -110,7 +110,7 @@ struct ExactStrip {
     }
 
   private:
-    /// Of as many columns as registers hold.
+    /// The sums of as many columns as registers hold.
     AMPSCOPE_KERNEL void columns(const float* a, std::int64_t stride, const float* strip, std::int64_t k, float* out,
                                  std::uint64_t* unknown) {
         Doubles high[vectors]{}, low[vectors]{};
