@@ -49,7 +49,7 @@ float by_double(const Facts& f, float x, Rounding rounding) {
     const int last_place = std::max(exponent, 1 - f.bias) - f.fraction_bits;
     const double r = to_integer(double{x} * power(-last_place), rounding) * power(last_place);
     if (std::fabs(r) <= f.max) return static_cast<float>(r);
-    return oracle::overflows_outwards(rounding, x < 0) ? infinity : static_cast<float>(std::copysign(f.max, x));
+    return oracle::overflows_outwards(f, rounding, x < 0) ? infinity : static_cast<float>(std::copysign(f.max, x));
 }
 
 void prove_encode(const Facts& facts, Rounding rounding, std::string_view mode, Shard part) {
