@@ -103,7 +103,8 @@ UpdateCounts update(const OptimizerOptions& options, const UpdateStep& step, con
     if (scaled.v) keep_scaled(*scaled.v, state.v, options.contract);
     if (!scaled.weight) return counts;
     keep_scaled(*scaled.weight, state.weight);
-    return kernels::count(before.data(), state.weight.data(), nullptr, nullptr, state.gradient.data(), before.size());
+    return detail::BlockArithmetic(false).count(before.data(), state.weight.data(), nullptr, nullptr,
+                                                state.gradient.data(), before.size());
 }
 
 void op::run(Cpu& cpu, const Update& op) {

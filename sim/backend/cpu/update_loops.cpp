@@ -61,5 +61,12 @@ void BlockArithmetic::lerp(float* m, const float* g, float w, std::size_t n) con
 void BlockArithmetic::quotient(float* out, const float* a, const float* b, std::size_t n) const {
     dispatch<QuotientKernel>(set_, out, a, b, n);
 }
+void BlockArithmetic::canonical(float* x, std::size_t n) const { dispatch<CanonicalKernel>(set_, x, n); }
+UpdateCounts BlockArithmetic::count(const float* before, const float* after, const float* kept_before,
+                                    const float* kept_after, const float* gradient, std::size_t n) const {
+    UpdateCounts counts;
+    dispatch<CountKernel>(set_, before, after, kept_before, kept_after, gradient, n, &counts);
+    return counts;
+}
 
 } // namespace amp::detail

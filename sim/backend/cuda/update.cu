@@ -35,6 +35,13 @@ struct SingleArithmetic {
         if (contract) kernels::LerpKernel<true, false>::run(m, g, w, n);
         else kernels::LerpKernel<false, false>::run(m, g, w, n);
     }
+    AMPSCOPE_DEVICE void canonical(float* x, std::size_t n) const { kernels::CanonicalKernel::run(x, n); }
+    AMPSCOPE_DEVICE UpdateCounts count(const float* before, const float* after, const float* kept_before,
+                                       const float* kept_after, const float* gradient, std::size_t n) const {
+        UpdateCounts counts;
+        kernels::CountKernel::run(before, after, kept_before, kept_after, gradient, n, &counts);
+        return counts;
+    }
     template <class Kernel>
     AMPSCOPE_DEVICE void fused_adam(const kernels::FusedAdam& f, float* weight, const float* gradient, float* m,
                                     float* v, float* change, std::size_t n) const {
@@ -120,8 +127,8 @@ void run(Cuda& cuda, const Update& op) {
     if (scales) {
         keep_scaled(cuda.device(), *state.scaled.weight, state.weight, options.contract);
         cuda::each(cuda.device(), static_cast<std::int64_t>(count), [=] AMPSCOPE_DEVICE(std::int64_t i) {
-            add_counts(total, kernels::count(before + i, state.weight.data() + i, nullptr, nullptr,
-                                             state.gradient.data() + i, 1));
+            add_counts(total, SingleArithmetic{}.count(before + i, state.weight.data() + i, nullptr, nullptr,
+                                                       state.gradient.data() + i, 1));
         });
     }
     cuda.updates += counts.read()[0];

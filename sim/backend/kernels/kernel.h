@@ -46,4 +46,17 @@ AMPSCOPE_INLINE double lane_sum(std::int64_t n, const Term& term) {
     return lane_total(lanes);
 }
 
+/// The greatest of n >= 1 numbers, in lanes as lane_sum(). NaNs are passed over, but for one in the first place.
+AMPSCOPE_INLINE float greatest(const float* x, std::int64_t n) {
+    float lanes[16];
+    for (float& lane : lanes) lane = x[0];
+    const std::int64_t whole = n / 16 * 16;
+    for (std::int64_t i = 0; i < whole; i += 16)
+        for (int l = 0; l < 16; ++l) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
+    for (std::int64_t i = whole; i < n; ++i) lanes[i - whole] = x[i] > lanes[i - whole] ? x[i] : lanes[i - whole];
+    for (int half = 8; half > 0; half /= 2)
+        for (int l = 0; l < half; ++l) lanes[l] = lanes[l + half] > lanes[l] ? lanes[l + half] : lanes[l];
+    return lanes[0];
+}
+
 } // namespace amp::kernels

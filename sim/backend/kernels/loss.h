@@ -14,8 +14,7 @@ struct LogSum {
 
 struct LogSumKernel {
     AMPSCOPE_KERNEL void run(const float* x, std::int64_t n, double* wide, LogSum* result) {
-        float max = x[0];
-        for (std::int64_t i = 1; i < n; ++i) max = x[i] > max ? x[i] : max;
+        const float max = greatest(x, n);
         for (std::int64_t i = 0; i < n; ++i) wide[i] = math::exp(static_cast<double>(x[i]) - max);
         *result = {max, lane_sum(n, [&](std::int64_t i) { return wide[i]; })};
     }

@@ -16,9 +16,9 @@ struct SoftmaxKernel {
     AMPSCOPE_KERNEL void run(std::int64_t row, std::int64_t width, double* wide, const float* in, bool causal) {
         const float* const x = in + row * width;
         const std::int64_t n = known(row, width, causal);
-        float max = x[0];
-        for (std::int64_t i = 1; i < n; ++i) max = x[i] > max ? x[i] : max; // if there is a NaN, the sum becomes NaN
-        for (std::int64_t i = 0; i < n; ++i) wide[i] = math::exp(static_cast<double>(x[i]) - max);
+        const float max = greatest(x, n); // if there is a NaN, the sum becomes NaN
+        const std::int64_t whole = (n + 15) / 16 * 16, computed = whole < width ? whole : width; // in whole vectors
+        for (std::int64_t i = 0; i < computed; ++i) wide[i] = math::exp(static_cast<double>(x[i]) - max);
         const double sum = lane_sum(n, [&](std::int64_t i) { return wide[i]; });
         for (std::int64_t i = 0; i < n; ++i) wide[i] /= sum;
         for (std::int64_t i = n; i < width; ++i) wide[i] = 0;

@@ -40,7 +40,10 @@ struct BlockState {
     [[nodiscard]] constexpr float* m() const { return state.m.data() + begin; }
     [[nodiscard]] constexpr float* v() const { return state.v.data() + begin; }
     [[nodiscard]] constexpr float* compensation() const { return state.compensation.data() + begin; }
-    constexpr void round(const FormatSpec& f, float* x) const { arithmetic.round(f, x, count); }
+    /// Rounding to FP32 would only make NaNs canonical, which update_block() does once, in what it stores.
+    constexpr void round(const FormatSpec& f, float* x) const {
+        if (!(f == fp32_format())) arithmetic.round(f, x, count);
+    }
     /// x *= factor
     constexpr void multiply(const FormatSpec& f, float* x, double factor) const {
         arithmetic.multiply(x, x, scalar(f, factor), count);
@@ -262,20 +265,6 @@ constexpr void adam(const BlockState<Arithmetic>& b, const Factors& factors) {
     }
 }
 
-constexpr UpdateCounts count(const float* before, const float* after, const float* kept_before, const float* kept_after,
-                             const float* gradient, std::size_t n) {
-    UpdateCounts c;
-    for (std::size_t i = 0; i < n; ++i) {
-        const bool finite = after[i] - after[i] == 0;
-        const bool same = after[i] == before[i];
-        const bool kept = kept_before != nullptr && kept_before[i] != kept_after[i];
-        c.nonfinite += !finite;
-        c.changed += finite && !same;
-        c.lost += same && !kept && gradient[i] != 0;
-    }
-    return c;
-}
-
 /// Makes one step of elements [begin, begin + n) of a parameter; n is at most the length of Arithmetic::Block.
 template <class Arithmetic>
 constexpr UpdateCounts update_block(const OptimizerOptions& options, const UpdateStep& step, const Factors& factors,
@@ -294,7 +283,11 @@ constexpr UpdateCounts update_block(const OptimizerOptions& options, const Updat
     case OptimizerKind::lion: lion(b); break;
     case OptimizerKind::muon: muon(b); break;
     }
-    return count(before, b.weight(), kahan ? kept : nullptr, compensation, b.gradient(), n);
+    arithmetic.canonical(b.weight(), n);
+    if (!state.m.empty()) arithmetic.canonical(b.m(), n);
+    if (!state.v.empty()) arithmetic.canonical(b.v(), n);
+    if (kahan) arithmetic.canonical(compensation, n);
+    return arithmetic.count(before, b.weight(), kahan ? kept : nullptr, compensation, b.gradient(), n);
 }
 
 } // namespace amp::kernels

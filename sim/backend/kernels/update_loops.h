@@ -4,6 +4,7 @@
 
 #include <ampscope/sim/backend/kernels/fma.h>
 #include <ampscope/sim/backend/kernels/kernel.h>
+#include <ampscope/sim/backend/update.h>
 
 #include <cmath>
 #include <cstddef>
@@ -99,6 +100,29 @@ struct QuotientKernel {
     AMPSCOPE_KERNEL void run(float* out, const float* a, const float* b, std::size_t n) {
         AMPSCOPE_INDEPENDENT
         for (std::size_t i = 0; i < n; ++i) out[i] = a[i] / b[i];
+    }
+};
+
+struct CanonicalKernel {
+    AMPSCOPE_KERNEL void run(float* x, std::size_t n) {
+        for (std::size_t i = 0; i < n; ++i) x[i] = named(x[i]);
+    }
+};
+
+/// Counts what a step did to n < 2^32 weights, and to what Kahan's summation keeps of them (null pointers: nothing).
+struct CountKernel {
+    AMPSCOPE_KERNEL void run(const float* before, const float* after, const float* kept_before, const float* kept_after,
+                             const float* gradient, std::size_t n, UpdateCounts* counts) {
+        std::uint32_t nonfinite = 0, changed = 0, unchanged = 0, kept = 0; // 32 bits: as wide as the elements
+        for (std::size_t i = 0; i < n; ++i) {
+            const bool finite = after[i] - after[i] == 0, same = after[i] == before[i];
+            nonfinite += !finite;
+            changed += finite & !same;
+            unchanged += same & (gradient[i] != 0);
+        }
+        for (std::size_t i = 0; kept_before != nullptr && i < n; ++i)
+            kept += (after[i] == before[i]) & (gradient[i] != 0) & (kept_before[i] != kept_after[i]);
+        *counts = {.lost = unchanged - kept, .changed = changed, .nonfinite = nonfinite};
     }
 };
 

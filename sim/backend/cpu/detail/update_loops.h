@@ -42,6 +42,11 @@ class BlockArithmetic {
     /// torch.lerp: m + w (g - m) for w < 0.5, else g - (g - m) (1 - w)
     void lerp(float* m, const float* g, float w, std::size_t n) const;
     void quotient(float* out, const float* a, const float* b, std::size_t n) const;
+    /// NaNs become 0x7fc00000.
+    void canonical(float* x, std::size_t n) const;
+    /// What a step did to weights; kernels::CountKernel says what is counted.
+    UpdateCounts count(const float* before, const float* after, const float* kept_before, const float* kept_after,
+                       const float* gradient, std::size_t n) const;
     /// Updates the moments in place, without rounding them to their formats; torch's AdamW also decays the weights.
     /// `change` is what is to be added to the weights.
     template <class Kernel>
