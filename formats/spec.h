@@ -209,8 +209,9 @@ constexpr std::string_view own_name(std::string_view name) {
 }
 
 constexpr const FormatSpec* find_format(std::string_view name) {
+    const std::string_view own = own_name(name);
     for (const FormatSpec& f : formats)
-        if (equal_ignoring_case(own_name(name), f.name)) return &f;
+        if (equal_ignoring_case(own, f.name)) return &f;
     return nullptr;
 }
 

@@ -10,6 +10,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <stdexcept>
 #include <string_view>
 #include <vector>
@@ -108,9 +109,16 @@ struct Number {
 /// The sign of |x| - d. Precondition: x is finite and not zero.
 inline int compare(const Number& x, const Dyadic& d) {
     if (d.n == 0) return 1;
+    const int shift = x.exponent - (x.root ? 2 : 1) * d.exponent;
+    if (!x.root && x.denominator == 1 && x.numerator <= std::numeric_limits<std::uint64_t>::max()) { // nearly always
+        const auto n = static_cast<std::uint64_t>(x.numerator);
+        const int places = std::countl_zero(n), of_d = std::countl_zero(d.n);
+        if (shift - places != -of_d) return shift - places < -of_d ? -1 : 1; // the first digits have other places
+        const std::uint64_t left = n << places, right = d.n << of_d;
+        return left < right ? -1 : left > right ? 1 : 0;
+    }
     Integer left = x.numerator, right = x.denominator * d.n;
     if (x.root) right *= d.n;
-    const int shift = x.exponent - (x.root ? 2 : 1) * d.exponent;
     const int a = static_cast<int>(msb(left)) + shift, b = static_cast<int>(msb(right));
     if (a != b) return a < b ? -1 : 1;
     if (shift > 0) left <<= shift;

@@ -66,10 +66,10 @@ inline Real decode(const Format& f, std::uint32_t x, bool* subnormal = nullptr) 
 }
 
 inline int floor_log2(const Rational& x) {
-    int e = static_cast<int>(msb(numerator(x))) - static_cast<int>(msb(denominator(x)));
-    while (power_of_two(e) > x) --e;
-    while (power_of_two(e + 1) <= x) ++e;
-    return e;
+    const Integer n = numerator(x), d = denominator(x);
+    const int e = static_cast<int>(msb(n)) - static_cast<int>(msb(d)); // 2^(e - 1) < x < 2^(e + 1)
+    const bool reached = e >= 0 ? n >= d << e : n << -e >= d;
+    return reached ? e : e - 1;
 }
 
 inline Integer floor(const Rational& x) { return numerator(x) / denominator(x); } // x >= 0

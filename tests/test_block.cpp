@@ -80,6 +80,7 @@ TEST_CASE("scales of every rule, over all magnitudes") {
         if (has_upper_scales(rule) || rule == ScaleRule::affine) continue; // tested below and in test_affine
         for (const char* element : {"e4m3", "e5m2", "e2m3", "e3m2", "e2m1"}) {
             const oracle::Facts& f = oracle::find(element);
+            const FormatSpec spec = format(element);
             const auto max = static_cast<float>(f.max);
             constexpr std::uint64_t stride = 4001; // a prime: all low bits occur
             prove(fmt::format("scales of {}, {}", name_of(rule), element), 0x7f800000 / stride,
@@ -87,7 +88,7 @@ TEST_CASE("scales of every rule, over all magnitudes") {
                       const auto amax = std::bit_cast<float>(static_cast<std::uint32_t>(i * stride));
                       // For a subnormal, EVEN adds to the bits what it adds to a normal number's.
                       if (rule == ScaleRule::mx_even && amax < FLT_MIN) return;
-                      tally.expect(block_scale(rule, format(element), amax).decode,
+                      tally.expect(block_scale(rule, spec, amax).decode,
                                    reference_scale(rule, max, std::ilogb(max), f.fraction_bits, amax),
                                    [&] { return fmt::format("amax {:a}", amax); });
                   });
@@ -170,6 +171,7 @@ TEST_CASE("scales of any format below elements of any format, over all magnitude
                                                .upper = {.level = tensor == 0 ? UpperLevel::none : UpperLevel::tensor},
                                                .scale = s,
                                                .scale_rounding = rounding};
+                    const oracle::Facts& facts = oracle::find(name);
                     const float max = decode(e, e.max_code()), largest = decode(s, s.max_code()),
                                 u = scaling.tensor_scale(scaling.upper_scale(tensor));
                     const float most = std::max(tensor / max / (largest < 0x1p64F ? largest : 1), 0x1p-100F);
@@ -180,7 +182,7 @@ TEST_CASE("scales of any format below elements of any format, over all magnitude
                               const auto amax = std::bit_cast<float>(static_cast<std::uint32_t>(i * stride));
                               const auto where = [&] { return fmt::format("amax {:a}", amax); };
                               const BlockScale got = scaling.scale_of(amax, u),
-                                               want = amax_scale(oracle::find(name), rounding, max, amax, u);
+                                               want = amax_scale(facts, rounding, max, amax, u);
                               tally.expect(got.decode, want.decode, where);
                               tally.expect(got.divisor, want.divisor, where);
                               tally.expect(got.divisor > 0, true, where);
