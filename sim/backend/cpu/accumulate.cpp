@@ -34,20 +34,11 @@ namespace {
 
 template <class Sums>
 void by_columns(const Product& p, const Sums& prototype) {
-    over_threads(p, p.m, p.n * p.k, [&](std::int64_t begin, std::int64_t end) {
+    by_strips<sum_width>(p, [&](const float* a, const float* strip, std::int64_t n, float* out, std::uint64_t*) {
         Sums sums = prototype;
-        for (std::int64_t i = begin; i < end; ++i)
-            for (std::int64_t j = 0; j < p.n; j += sum_width) {
-                const std::int64_t n = std::min(sum_width, p.n - j);
-                sums.begin();
-                for (std::int64_t l = 0; l < p.k; ++l)
-                    sums.add(p.set, at(p.a, i, l), p.b.data + l * p.b.row_stride + j * p.b.column_stride,
-                             p.b.column_stride, n);
-                for (std::int64_t c = 0; c < n; ++c) {
-                    const float sum = sums.end(c);
-                    p.out[i * p.n + j + c] = std::isnan(sum) ? canonical_nan : sum;
-                }
-            }
+        sums.begin();
+        for (std::int64_t l = 0; l < p.k; ++l) sums.add(p.set, a[l * p.a.column_stride], strip + l * sum_width, n);
+        for (std::int64_t c = 0; c < n; ++c) out[c] = sums.end(c);
     });
 }
 
@@ -61,13 +52,14 @@ void sum(const Product& p) {
         return by_columns(p, ChainSums(acc.sum));
     case Accumulation::exact:
         return by_strips<ExactStrip<64>::width>(
-            p, [&](const float* a, const float* b, float* out, std::uint64_t* lost) {
+            p, [&](const float* a, const float* b, std::int64_t, float* out, std::uint64_t* lost) {
                 dispatch_vectors<ExactStrip>(p.set, a, p.a.column_stride, b, p.k, out, lost);
             });
     case Accumulation::pairwise:
-        return by_strips<PairwiseStrip::width>(p, [&](const float* a, const float* b, float* out, std::uint64_t*) {
-            dispatch<PairwiseStrip>(p.set, a, p.a.column_stride, b, p.k, out);
-        });
+        return by_strips<PairwiseStrip::width>(
+            p, [&](const float* a, const float* b, std::int64_t, float* out, std::uint64_t*) {
+                dispatch<PairwiseStrip>(p.set, a, p.a.column_stride, b, p.k, out);
+            });
     case Accumulation::kahan: return by_columns(p, KahanSums());
     case Accumulation::fused: return sum_fused(p);
     case Accumulation::wrapped:

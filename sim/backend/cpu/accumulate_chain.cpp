@@ -72,8 +72,9 @@ template <class Round>
 
 template <class Round>
 void chain_strips(const Product& p) {
-    by_strips<width>(
-        p, [&](const float* a, const float* strip, float* out, std::uint64_t*) { chain_row<Round>(p, a, strip, out); });
+    by_strips<width>(p, [&](const float* a, const float* strip, std::int64_t, float* out, std::uint64_t*) {
+        chain_row<Round>(p, a, strip, out);
+    });
 }
 
 } // namespace

@@ -1,5 +1,5 @@
 // Sums other than those of matrix hardware, for one row of a and many columns of b: each column has a state, which
-// takes one product after another. The argument `b` of a call points to the elements of one row, `stride` apart.
+// takes one product after another. The argument `b` of a call points to the elements of one row.
 #pragma once
 
 #include <ampscope/formats/dot.h>
@@ -21,18 +21,17 @@ class ChainSums {
     explicit ChainSums(const FormatSpec& sum) : format_(sum) {}
 
     void begin() { std::fill(std::begin(sums_), std::end(sums_), 0.0F); }
-    void add(InstructionSet set, float a, const float* b, std::int64_t stride, std::int64_t n) {
+    void add(InstructionSet set, float a, const float* b, std::int64_t n) {
         alignas(64) double wide[sum_width];
-        dispatch<Kernel>(set, a, b, stride, static_cast<const float*>(sums_), &wide[0], n);
+        dispatch<Kernel>(set, a, b, static_cast<const float*>(sums_), &wide[0], n);
         round_wide(format_, wide, sums_, n);
     }
     float end(std::int64_t j) { return sums_[j]; }
 
   private:
     struct Kernel {
-        AMPSCOPE_KERNEL void run(float a, const float* b, std::int64_t stride, const float* sums, double* wide,
-                                 std::int64_t n) {
-            for (std::int64_t j = 0; j < n; ++j) wide[j] = detail::fma_to_odd(a, b[j * stride], sums[j]);
+        AMPSCOPE_KERNEL void run(float a, const float* b, const float* sums, double* wide, std::int64_t n) {
+            for (std::int64_t j = 0; j < n; ++j) wide[j] = detail::fma_to_odd(a, b[j], sums[j]);
         }
     };
 
@@ -49,8 +48,8 @@ class IntegerSums {
         count_ = 0;
         std::fill(std::begin(sums_), std::end(sums_), 0);
     }
-    void add(InstructionSet set, float a, const float* b, std::int64_t stride, std::int64_t n) {
-        dispatch<Kernel>(set, a, b, stride, &sums_[0], n);
+    void add(InstructionSet set, float a, const float* b, std::int64_t n) {
+        dispatch<Kernel>(set, a, b, &sums_[0], n);
         if (++count_ % step_ == 0) end_step();
     }
     float end(std::int64_t j) {
@@ -61,9 +60,9 @@ class IntegerSums {
 
   private:
     struct Kernel {
-        AMPSCOPE_KERNEL void run(float a, const float* b, std::int64_t stride, std::int64_t* sums, std::int64_t n) {
+        AMPSCOPE_KERNEL void run(float a, const float* b, std::int64_t* sums, std::int64_t n) {
             const std::int64_t x = integer_operand(a);
-            for (std::int64_t j = 0; j < n; ++j) sums[j] += x * integer_operand(b[j * stride]);
+            for (std::int64_t j = 0; j < n; ++j) sums[j] += x * integer_operand(b[j]);
         }
     };
     void end_step() {
@@ -79,17 +78,16 @@ class IntegerSums {
 class KahanSums {
   public:
     void begin() { *this = {}; }
-    void add(InstructionSet set, float a, const float* b, std::int64_t stride, std::int64_t n) {
-        dispatch<Kernel>(set, a, b, stride, &sums_[0], &lost_[0], n);
+    void add(InstructionSet set, float a, const float* b, std::int64_t n) {
+        dispatch<Kernel>(set, a, b, &sums_[0], &lost_[0], n);
     }
     float end(std::int64_t j) { return sums_[j]; }
 
   private:
     struct Kernel {
-        AMPSCOPE_KERNEL void run(float a, const float* b, std::int64_t stride, float* sums, float* lost,
-                                 std::int64_t n) {
+        AMPSCOPE_KERNEL void run(float a, const float* b, float* sums, float* lost, std::int64_t n) {
             for (std::int64_t j = 0; j < n; ++j) {
-                const float term = a * b[j * stride] - lost[j], next = sums[j] + term;
+                const float term = a * b[j] - lost[j], next = sums[j] + term;
                 lost[j] = (next - sums[j]) - term;
                 sums[j] = next;
             }

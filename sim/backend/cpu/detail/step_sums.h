@@ -25,11 +25,11 @@ class StepSums {
         count_ = 0;
         std::fill(std::begin(sums_), std::end(sums_), 0.0F);
     }
-    void add(InstructionSet set, float a, const float* b, std::int64_t stride, std::int64_t n) {
+    void add(InstructionSet set, float a, const float* b, std::int64_t n) {
         set_ = set;
         x_[static_cast<std::size_t>(count_)] = truncated(step_.a, a);
         float* const line = y_.data() + count_ * sum_width;
-        for (std::int64_t j = 0; j < n; ++j) line[j] = truncated(step_.b, b[j * stride]);
+        for (std::int64_t j = 0; j < n; ++j) line[j] = truncated(step_.b, b[j]);
         columns_ = n;
         if (++count_ == step_.acc.products) add_step();
     }

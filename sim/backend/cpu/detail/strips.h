@@ -27,8 +27,9 @@ inline const float* pack_strip(const Product& p, std::int64_t j, std::int64_t wi
     return strip;
 }
 
-/// Calls row(a, strip, out, lost) for each row of a and each strip of columns: it adds up p.k products for each of
-/// `width` columns, and sets lost[c] of a sum that it cannot tell, which is then computed by the definition.
+/// Calls row(a, strip, n, out, lost) for each row of a and each strip of columns: it adds up p.k products for each of
+/// `width` columns, of which n are needed, and sets lost[c] of a sum that it cannot tell, which is then computed by the
+/// definition.
 template <std::int64_t width, class Row>
 void by_strips(const Product& p, const Row& row) {
     // A strip is packed for so many rows, or for fewer, so that each thread has some.
@@ -41,7 +42,7 @@ void by_strips(const Product& p, const Row& row) {
             for (std::int64_t i = first; i < std::min(p.m, first + tall); ++i) {
                 alignas(64) float out[width];
                 alignas(64) std::uint64_t lost[width]{};
-                row(p.a.data + i * p.a.row_stride, strip, &out[0], &lost[0]);
+                row(p.a.data + i * p.a.row_stride, strip, n, &out[0], &lost[0]);
                 for (std::int64_t c = 0; c < n; ++c) {
                     const float sum = lost[c] == 0 ? out[c] : plain(p, i, j + c);
                     p.out[i * p.n + j + c] = std::isnan(sum) ? canonical_nan : sum;
