@@ -60,7 +60,11 @@ void sum(const Product& p) {
             p, [&](const float* a, const float* b, std::int64_t, float* out, std::uint64_t*) {
                 dispatch<PairwiseStrip>(p.set, a, p.a.column_stride, b, p.k, out);
             });
-    case Accumulation::kahan: return by_columns(p, KahanSums());
+    case Accumulation::kahan:
+        return by_strips<KahanStrip<64>::width>(
+            p, [&](const float* a, const float* b, std::int64_t, float* out, std::uint64_t*) {
+                dispatch_vectors<KahanStrip>(p.set, a, p.a.column_stride, b, p.k, out);
+            });
     case Accumulation::fused: return sum_fused(p);
     case Accumulation::wrapped:
     case Accumulation::clamped: return by_columns(p, IntegerSums(acc));

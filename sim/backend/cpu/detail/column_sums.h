@@ -74,27 +74,4 @@ class IntegerSums {
     alignas(64) std::int64_t sums_[sum_width];
 };
 
-/// FP32 with Kahan's compensation.
-class KahanSums {
-  public:
-    void begin() { *this = {}; }
-    void add(InstructionSet set, float a, const float* b, std::int64_t n) {
-        dispatch<Kernel>(set, a, b, &sums_[0], &lost_[0], n);
-    }
-    float end(std::int64_t j) { return sums_[j]; }
-
-  private:
-    struct Kernel {
-        AMPSCOPE_KERNEL void run(float a, const float* b, float* sums, float* lost, std::int64_t n) {
-            for (std::int64_t j = 0; j < n; ++j) {
-                const float term = a * b[j] - lost[j], next = sums[j] + term;
-                lost[j] = (next - sums[j]) - term;
-                sums[j] = next;
-            }
-        }
-    };
-
-    alignas(64) float sums_[sum_width]{}, lost_[sum_width]{};
-};
-
 } // namespace amp::cpu

@@ -139,4 +139,33 @@ struct ExactStrip {
     }
 };
 
+/// FP32 with Kahan's compensation: what an addition lost is subtracted from the next product.
+template <std::size_t bytes>
+struct KahanStrip {
+    static constexpr std::int64_t width = 128, lanes = bytes / sizeof(float);
+    static constexpr std::int64_t vectors = bytes == 64 ? 8 : 4; ///< two registers each
+    using Floats = typename Vector<float, bytes>::Type;
+
+    AMPSCOPE_KERNEL void run(const float* a, std::int64_t stride, const float* strip, std::int64_t k, float* out) {
+        for (std::int64_t c = 0; c < width; c += vectors * lanes) columns(a, stride, strip + c, k, out + c);
+    }
+
+  private:
+    AMPSCOPE_KERNEL void columns(const float* a, std::int64_t stride, const float* strip, std::int64_t k, float* out) {
+        Floats sums[vectors]{}, lost[vectors]{};
+        for (std::int64_t l = 0; l < k; ++l) {
+            const float x = a[l * stride];
+#pragma GCC unroll 8
+            for (std::int64_t v = 0; v < vectors; ++v) {
+                Floats b;
+                std::memcpy(&b, strip + l * width + v * lanes, sizeof b);
+                const Floats term = b * x - lost[v], next = sums[v] + term;
+                lost[v] = (next - sums[v]) - term;
+                sums[v] = next;
+            }
+        }
+        std::memcpy(out, sums, sizeof sums);
+    }
+};
+
 } // namespace amp::cpu
