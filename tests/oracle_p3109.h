@@ -68,7 +68,7 @@ inline Real decode(const Format& f, std::uint32_t x, bool* subnormal = nullptr) 
 inline int floor_log2(const Rational& x) {
     const Integer n = numerator(x), d = denominator(x);
     const int e = static_cast<int>(msb(n)) - static_cast<int>(msb(d)); // 2^(e - 1) < x < 2^(e + 1)
-    const bool reached = e >= 0 ? n >= d << e : n << -e >= d;
+    const bool reached = e >= 0 ? n >= (d << e) : (n << -e) >= d;
     return reached ? e : e - 1;
 }
 
