@@ -338,10 +338,10 @@ class Emulation:
                            result=torch.float32 if wide else None)
         return _eager.product(call, a, b, bias)
 
-    def fused_attention(self, q, k, v, scale, causal):
-        """Of B x H x Q x D, and of B x G x K x D twice."""
+    def fused_attention(self, q, k, v, mask, scale, causal):
+        """Of B x H x Q x D, and of B x G x K x D twice; mask: FP32, B x H x Q x K or extents of 1, added to scores."""
         call = _eager.Call(self, self.attention, self.name, self._precision, settings=(float(scale), float(causal)))
-        return _eager.attention(call, q, k, v)
+        return _eager.attention(call, q, k, v, mask)
 
     def context(self, layer, part, is_product):
         state = casts = None
