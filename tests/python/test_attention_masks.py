@@ -198,14 +198,14 @@ def test_emulated_models_attend_in_tiles(model, kind):
 
 def test_axes_before_the_heads_are_one_batch(model):
     import torch
-    x = [a.reshape(2, 1, *a.shape[1:]) for a in operands("fp32", heads=2)]
+    x = [a.reshape(2, 2, 2, 7, 4) for a in operands("fp32", groups=4)]
     x.append(x[0] * 0.5)
-    for shape in ((2, 1, 2, 7, 7), (1, 1, 7, 7), (2, 1, 1, 1, 7)):
+    for shape in ((2, 1, 2, 7, 7), (1, 2, 1, 7, 7), (2, 7, 7), (2, 2, 1, 1, 7)):
         mask = random_mask(shape, "boolean")
         got, _ = emulated(model, x, "fused:2x4", attn_mask=torch.from_numpy(mask))
-        full = [a.reshape(2, *a.shape[2:]) for a in x[:3]]
-        four = np.broadcast_to(mask, (2, 1, 2, 7, 7)).reshape(2, 2, 7, 7)
-        assert np.array_equal(got[0].reshape(2, 2, 7, 4), ampscope.attention(*full, "fused:2x4", mask=four.copy()))
+        full = [a.reshape(4, 2, 7, 4) for a in x[:3]]
+        four = np.broadcast_to(mask, (2, 2, 2, 7, 7)).reshape(4, 2, 7, 7)
+        assert np.array_equal(got[0].reshape(4, 2, 7, 4), ampscope.attention(*full, "fused:2x4", mask=four))
 
 
 def test_autocast_rounds_the_mask_with_the_operands(model):
