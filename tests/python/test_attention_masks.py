@@ -218,6 +218,27 @@ def test_autocast_rounds_the_mask_with_the_operands(model):
     assert np.array_equal(got[0], want)
 
 
+@pytest.mark.parametrize("attention", ["fused:4x3", "plain"])
+def test_masks_may_be_wider_than_queries(model, attention):
+    import torch
+
+    import ampscope.torch
+    low = [torch.from_numpy(a).bfloat16() for a in operands("bf16", heads=2)]
+    mask = random_mask((7, 7), "additive")
+    with ampscope.torch.emulate(model, "fp32", attention=attention, strict=True) as machine:
+        got = model(*low, attn_mask=torch.from_numpy(mask), scale=0.4)
+        for wrong in (torch.ones(7, 7, dtype=torch.int64), torch.ones(7, 7).half()):
+            with pytest.raises((NotImplementedError, RuntimeError)):
+                model(*low, attn_mask=wrong)
+    x = [t.float().numpy() for t in low]
+    want = ampscope.attention(*x, "fused:4x3", mask=mask, scale=0.4, q_format="bf16", out_format="bf16")
+    assert got.dtype == torch.bfloat16 and machine.coverage().share == 1
+    if attention == "plain":
+        assert abs(got.float().numpy() - want).max() < 0.02
+    else:
+        assert np.array_equal(got.float().numpy(), want)
+
+
 def test_a_mask_that_learns_is_computed_without_tiles(model):
     import torch
 

@@ -247,7 +247,7 @@ class Emulation:
 
     def take(self, rule, original, args, kwargs):
         """The result of an op: by its rule, if it is the model's."""
-        tensors = [t for t in args if isinstance(t, torch.Tensor)
+        tensors = [t for i, t in enumerate(args) if isinstance(t, torch.Tensor) and i != rule.mask
                    and not (rule.takes_sizes and not t.is_floating_point())]
         if not self.is_inside and all(self._owner_of(self._parameter_of(t)) is None for t in tensors):
             return original(*args, **kwargs)

@@ -12,19 +12,19 @@ EMPTY = "without elements"
 
 class Rule(NamedTuple):
     """An op; what computes it, or gives None for what it does not do; which argument may be the weight of a layer:
-    always, or if it is a parameter; whether it multiplies no matrices; and whether integers among its operands are
-    sizes."""
+    always, or if it is a parameter; whether it multiplies no matrices; whether integers among its operands are sizes;
+    and which argument may be of another type, as a mask may."""
     name: str
     compute: Any
     weight: int | None = None
     is_layer: bool = False
     is_elementwise: bool = False
     takes_sizes: bool = False
+    mask: int | None = None
 
 
 def unfit(tensors):
     """Why an op on these tensors is not emulated; None: it is."""
-    tensors = [t for i, t in enumerate(tensors) if i < 2 or t.is_floating_point() or t.is_complex()]  # a mask is none
     for t in tensors:
         if t.is_nested:
             return "of a nested tensor"
@@ -170,7 +170,7 @@ def _attention(emulation, q, k, v, mask=None, dropout=0.0, causal=False, *, scal
     """softmax(q k^T * scale + mask) v, with scores, their scale, mask and softmax in FP32, and probabilities rounded to
     the format of v, as kernels that keep the scores on the chip do. A row without any key gives zeros. In tiles it is
     op::FusedAttention, whose mask is divided by the scale before it is added."""
-    if causal and mask is not None:
+    if mask is not None and (causal or mask.dtype not in (torch.bool, torch.float32, q.dtype)):
         return None  # an error
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     tiles = emulation.attention != "plain" and not dropout
@@ -241,7 +241,7 @@ _FORMS = (Rule("mm", _mm, 1), Rule("addmm", _addmm, 2), Rule("bmm", _bmm, 1), Ru
 
 RULES = (
     Rule("linear", _linear, 1, True), Rule("convolution", _convolution, 1, True),
-    Rule("scaled_dot_product_attention", _attention), Rule("vdot", _dot),
+    Rule("scaled_dot_product_attention", _attention, mask=3), Rule("vdot", _dot),
     Rule("_grouped_mm", _grouped_mm, 1, takes_sizes=True),
     *_FORMS, *(Rule(r.name + ".out", _into(r.compute), r.weight) for r in _FORMS),
     *(Rule(r.name + "_", _in_place(r.compute), r.weight) for r in _FORMS if r.name.startswith(("add", "badd"))),
