@@ -4,6 +4,7 @@
 
 #include "op_proofs_products.h"
 
+#include <limits>
 #include <optional>
 
 namespace amp::test {
@@ -20,7 +21,14 @@ struct AttentionCase {
     const char* result = "bf16";
     const char* read = "fp32";   ///< products read their operands in it
     const char* steps = nullptr; ///< results of the softmax's steps have it, if it is computed by steps
+    bool masked = false;         ///< attention_mask() is added
 };
+
+/// What is added to a scaled score; none: the key is hidden. Query 4 sees no key, and tiles are hidden as a whole.
+inline std::optional<Real> attention_mask(reference::Index head, reference::Index row, reference::Index key) {
+    if (row == 4 || (row * 7 + key * 5 + head) % 3 == 0 || (key > 5 && row < 8)) return {};
+    return Real((row + 2 * key + head) % 4) / 4 - 1;
+}
 
 /// Operands, P and what backward multiplies in 16 bits, as kernels have it.
 constexpr AttentionCase attention_of(const char* operands) {
@@ -53,6 +61,11 @@ inline std::vector<AttentionCase> attention_cases() {
     add("bf16", [](AttentionCase& c) { c.steps = "e4m3", c.keys = 2; }); // a format without infinity
     add("fp32", [](AttentionCase& c) { c.steps = "fp32", c.shift = 2, c.result = "fp32"; });
     add("fp16", [](AttentionCase& c) { c.chain = "e6m9", c.rows = 3, c.keys = 4, c.result = "e4m3"; });
+    for (const std::size_t like : {0U, 2U, 5U, 9U, 11U, 13U, 16U, 18U, 20U}) { // the same with a mask
+        all.push_back(all[like]);
+        all.back().masked = true;
+        all.back().causal = false;
+    }
     return all;
 }
 
@@ -94,14 +107,22 @@ struct AttentionRounding {
         const Index a = head * attention_tokens + row, b = head / 2 * attention_tokens + key;
         const Real sum =
             chain(attention_width, [&](Index i) { return std::pair(matrix_at(q, a, i), matrix_at(k, b, i)); });
-        const Real score = rounded(c.scores, sum);
-        return c.steps == nullptr ? score : step(score * scale());
+        Real score = rounded(c.scores, sum);
+        if (c.steps != nullptr) score = step(score * scale());
+        const auto added = c.masked ? attention_mask(head, row, key) : std::optional<Real>();
+        if (!added) return score;
+        if (c.steps != nullptr) return step(score + *added);
+        return rounded(c.scores, Real(single(score + Real(single(*added / Real(attention_scale))))));
     }
-    [[nodiscard]] bool sees(Index row, Index key) const { return !c.causal || key <= row; }
+    [[nodiscard]] bool sees(Index head, Index row, Index key) const {
+        return (!c.causal || key <= row) && (!c.masked || attention_mask(head, row, key));
+    }
     /// Whether the tile with this key is left out for the tile with this row.
-    [[nodiscard]] bool skips(Index row, Index key) const {
-        const Index last = std::min((row / c.rows + 1) * c.rows, attention_tokens) - 1;
-        return c.causal && key / c.keys * c.keys > last;
+    [[nodiscard]] bool skips(Index head, Index row, Index key) const {
+        for (Index i = row / c.rows * c.rows; i < std::min((row / c.rows + 1) * c.rows, attention_tokens); ++i)
+            for (Index j = key / c.keys * c.keys; j < std::min((key / c.keys + 1) * c.keys, attention_tokens); ++j)
+                if (sees(head, i, j)) return false;
+        return true;
     }
     /// total * factor + more.
     [[nodiscard]] static Real added(const char* f, const Real& total, const Real& factor, const Real& more) {
@@ -122,18 +143,19 @@ inline AttentionRowResult attention_row(const AttentionCase& c, const Reals& q, 
     std::optional<Real> most;
     Real l = 0;
     Reals o(attention_width, Real(0));
-    for (Index first = 0; first < attention_tokens && !math.skips(row, first); first += c.keys) {
+    for (Index first = 0; first < attention_tokens; first += c.keys) {
+        if (math.skips(head, row, first)) continue;
         const Index n = std::min(c.keys, attention_tokens - first);
         Reals s, p;
         std::optional<Real> here;
         for (Index j = 0; j < n; ++j) {
             s.push_back(math.score(q, k, head, row, first + j));
-            if (math.sees(row, first + j) && (!here || s.back() > *here)) here = s.back();
+            if (math.sees(head, row, first + j) && (!here || s.back() > *here)) here = s.back();
         }
         if (c.shift > 0 && here) {
             int reached = 0;
             for (Index j = 0; j < n; ++j)
-                reached += math.sees(row, first + j) && reference::at(s, j) >= math.step(*here - within) ? 1 : 0;
+                reached += math.sees(head, row, first + j) && reference::at(s, j) >= math.step(*here - within) ? 1 : 0;
             if (reached > 1) here = *here > 0 ? math.step(*here * c.shift) : Real(0);
         }
         const Real before = most.value_or(Real(0));
@@ -142,11 +164,11 @@ inline AttentionRowResult attention_row(const AttentionCase& c, const Reals& q, 
             factor = c.steps != nullptr ? math.exponential(before - *here)
                                         : math.power(single(Real(single(before - *here)) * e));
         if (here && (!most || *here > *most)) most = here;
-        const Real add = single(c.offset - Real(single(*most * e)));
+        const Real used = most.value_or(Real(0)), add = single(c.offset - Real(single(used * e)));
         Real sum = 0;
         for (Index j = 0; j < n; ++j) {
-            if (!math.sees(row, first + j)) p.emplace_back(0);
-            else if (c.steps != nullptr) p.push_back(math.exponential(reference::at(s, j) - *most, c.offset));
+            if (!math.sees(head, row, first + j)) p.emplace_back(0);
+            else if (c.steps != nullptr) p.push_back(math.exponential(reference::at(s, j) - used, c.offset));
             else p.push_back(math.power(single(reference::at(s, j) * e + add)));
             if (c.sums_rounded) p.back() = rounded(c.p, p.back());
             sum = single(sum + p.back());
@@ -161,6 +183,7 @@ inline AttentionRowResult attention_row(const AttentionCase& c, const Reals& q, 
             to = math.added(c.o, to, factor, more);
         }
     }
+    if (!most) return {.out = o, .lse = std::numeric_limits<Real>::infinity()};
     const Real log_sum = log(l) - c.offset * log(Real(2));
     AttentionRowResult result{.out = {}, .lse = *most * attention_scale + log_sum};
     if (c.steps != nullptr) result.lse = math.step(*most + math.step(log_sum));
@@ -173,16 +196,18 @@ struct AttentionBench {
     Bench b;
     const Shape queries{1, attention_heads, attention_tokens, attention_width},
         keys{1, attention_groups, attention_tokens, attention_width};
-    TensorId q, k, v, out, lse, grad, grad_q, grad_k, grad_v;
+    TensorId q, k, v, out, lse, grad, grad_q, grad_k, grad_v, mask;
 
     explicit AttentionBench(const AttentionCase& c)
         : q(b.tensor(queries, c.operands)), k(b.tensor(keys, c.operands)), v(b.tensor(keys, c.operands)),
           out(b.tensor(queries, c.result)), lse(b.tensor({1, attention_heads, attention_tokens}, "fp32")),
           grad(b.tensor(queries, c.operands)), grad_q(b.tensor(queries, c.result)), grad_k(b.tensor(keys, c.result)),
-          grad_v(b.tensor(keys, c.result)) {
+          grad_v(b.tensor(keys, c.result)),
+          mask(c.masked ? b.tensor({1, attention_heads, attention_tokens, attention_tokens}, "fp32") : TensorId{}) {
         b.start({q, k, v, grad});
+        if (mask) write_mask();
         op::FusedAttention f;
-        f.q = q, f.k = k, f.v = v, f.out = out, f.lse = lse;
+        f.q = q, f.k = k, f.v = v, f.out = out, f.lse = lse, f.mask = mask;
         f.how = {.row_tile = c.rows,
                  .key_tile = c.keys,
                  .causal = c.causal,
@@ -196,11 +221,22 @@ struct AttentionBench {
         f.offset = c.offset, f.shift = c.shift, f.o_product = f.how.s_product;
         b.cpu().run(f);
         op::FusedAttentionBackward g;
-        g.q = q, g.k = k, g.v = v, g.out = out, g.lse = lse, g.grad_out = grad;
+        g.q = q, g.k = k, g.v = v, g.out = out, g.lse = lse, g.grad_out = grad, g.mask = mask;
         g.grad_q = grad_q, g.grad_k = grad_k, g.grad_v = grad_v;
         g.how = f.how, g.ds = format(c.ds);
         g.dp_product = g.dv_product = g.dk_product = g.dq_product = f.how.s_product;
         b.cpu().run(g);
+    }
+
+  private:
+    void write_mask() {
+        auto to = b.cpu()[mask].begin();
+        for (Index head = 0; head < attention_heads; ++head)
+            for (Index row = 0; row < attention_tokens; ++row)
+                for (Index key = 0; key < attention_tokens; ++key)
+                    *to++ = attention_mask(head, row, key)
+                                .value_or(-std::numeric_limits<Real>::infinity())
+                                .convert_to<float>();
     }
 };
 
@@ -208,15 +244,17 @@ inline void prove_op(Of<op::FusedAttention>, Tally& tally) {
     for (const AttentionCase& c : attention_cases()) {
         const AttentionBench a(c);
         const Reals q = a.b.values(a.q), k = a.b.values(a.k), v = a.b.values(a.v);
-        Reals out, lse;
+        Reals out;
+        std::vector<float> lse;
         for (Index head = 0; head < attention_heads; ++head)
             for (Index row = 0; row < attention_tokens; ++row) {
                 const AttentionRowResult want = attention_row(c, q, k, v, head, row);
                 out.insert(out.end(), want.out.begin(), want.out.end());
-                lse.push_back(want.lse);
+                const bool sees_none = isinf(want.lse);
+                lse.push_back(sees_none ? std::numeric_limits<float>::infinity() : rounded("fp32", want.lse));
             }
         a.b.expect(tally, a.out, out, "fused_attention");
-        a.b.expect(tally, a.lse, lse, "logsumexp of fused_attention");
+        a.b.expect_bits(tally, a.lse, lse, "logsumexp of fused_attention");
     }
 }
 
@@ -230,7 +268,7 @@ struct AttentionGradients {
 
     /// P and dS of a query and a key, rounded to `ds`.
     [[nodiscard]] std::pair<Real, Real> of(Index head, Index row, Index key) const {
-        if (!math.sees(row, key)) return {0, 0};
+        if (!math.sees(head, row, key)) return {0, 0};
         const Index at = head * attention_tokens + row, at_key = head / 2 * attention_tokens + key;
         const Real score = math.score(q, k, head, row, key), sum = reference::at(lse, at);
         const Real dp = math.chain(attention_width,
@@ -278,7 +316,7 @@ struct AttentionGradients {
         for (Index head = 0; head < attention_heads; ++head)
             for (Index key = 0; key < attention_tokens; key += c.keys)
                 for (Index row = 0; row < attention_tokens; row += c.rows)
-                    if (!math.skips(row, key)) add_tile(head, row, key);
+                    if (!math.skips(head, row, key)) add_tile(head, row, key);
     }
 };
 

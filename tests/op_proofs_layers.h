@@ -154,6 +154,13 @@ inline void prove_op(Of<op::Rope>, Tally& tally) {
             }
 }
 
+/// Samples of groups of channels, more than the 32 rows that backward adds up at once.
+struct GroupedRows {
+    std::int64_t samples, groups, channels, positions;
+    [[nodiscard]] Shape shape() const { return {samples * groups, channels / groups * positions}; }
+};
+inline constexpr GroupedRows grouped_rows[] = {{15, 3, 6, 7}, {9, 4, 4, 21}, {35, 1, 5, 3}, {20, 2, 10, 1}};
+
 inline void prove_op(Of<op::Norm>, Tally& tally) {
     constexpr std::int64_t rows = 70, n = 19;
     for (const op::NormKind kind : {op::NormKind::layer, op::NormKind::rms})
@@ -167,6 +174,17 @@ inline void prove_op(Of<op::Norm>, Tally& tally) {
             b.expect(tally, out,
                      reference::norm(b.values(in), b.values(w), centers ? b.values(bias) : Reals{}, 1e-5, centers),
                      "norm");
+        }
+    for (const GroupedRows& c : grouped_rows)
+        for (const char* result : proved_formats) {
+            Bench b;
+            const TensorId in = b.tensor(c.shape(), "fp16"), w = b.tensor({c.channels}, "fp32"),
+                           bias = b.tensor({c.channels}, "fp32"), out = b.tensor(c.shape(), result);
+            b.run(op::Norm{op::NormKind::layer, in, w, bias, out, 1e-5, {c.groups, c.positions}}, {in, w, bias});
+            b.expect(
+                tally, out,
+                reference::group_norm(b.values(in), b.values(w), b.values(bias), c.groups, c.positions, Real(1e-5)),
+                "group norm");
         }
 }
 
@@ -201,6 +219,24 @@ inline NormGradients norm_gradients(const Reals& x, const Reals& weight, const R
     return want;
 }
 
+/// Of each group as of a row with a weight for each number; those of a channel are added up.
+inline NormGradients group_norm_gradients(const Reals& x, const Reals& weight, const Reals& grad,
+                                          const GroupedRows& c) {
+    NormGradients want{.x = {}, .weight = Reals(weight.size(), Real(0)), .bias = Reals(weight.size(), Real(0))};
+    for (Index r = 0; r < c.samples * c.groups; ++r) {
+        const reference::GroupRow row = reference::group_row(x, weight, {}, r, c.groups, c.positions);
+        const Reals g = reference::group_row(grad, weight, {}, r, c.groups, c.positions).x;
+        const NormGradients of = norm_gradients(row.x, row.weight, g, Real(1e-5), true);
+        want.x.insert(want.x.end(), of.x.begin(), of.x.end());
+        for (std::size_t i = 0; i < g.size(); ++i) {
+            const Index channel = r % c.groups * (c.channels / c.groups) + static_cast<Index>(i) / c.positions;
+            want.weight[static_cast<std::size_t>(channel)] += of.weight[i];
+            want.bias[static_cast<std::size_t>(channel)] += of.bias[i];
+        }
+    }
+    return want;
+}
+
 inline void prove_op(Of<op::NormBackward>, Tally& tally) {
     constexpr std::int64_t rows = 70, n = 19;
     for (const op::NormKind kind : {op::NormKind::layer, op::NormKind::rms})
@@ -215,6 +251,20 @@ inline void prove_op(Of<op::NormBackward>, Tally& tally) {
             b.expect(tally, to_x, want.x, "norm_backward x");
             b.expect(tally, to_w, want.weight, "norm_backward weight");
             if (centers) b.expect(tally, to_b, want.bias, "norm_backward bias");
+        }
+    for (const GroupedRows& c : grouped_rows)
+        for (const char* result : proved_formats) {
+            Bench b;
+            const TensorId x = b.tensor(c.shape(), "fp16"), w = b.tensor({c.channels}, "fp32"),
+                           g = b.tensor(c.shape(), "fp16");
+            const TensorId to_x = b.tensor(c.shape(), result), to_w = b.tensor({c.channels}, result),
+                           to_b = b.tensor({c.channels}, result);
+            b.run(op::NormBackward{op::NormKind::layer, x, w, g, to_x, to_w, to_b, 1e-5, {c.groups, c.positions}},
+                  {x, w, g});
+            const NormGradients want = group_norm_gradients(b.values(x), b.values(w), b.values(g), c);
+            b.expect(tally, to_x, want.x, "group norm's gradient of x");
+            b.expect(tally, to_w, want.weight, "group norm's gradient of weight");
+            b.expect(tally, to_b, want.bias, "group norm's gradient of bias");
         }
 }
 

@@ -161,6 +161,34 @@ inline Reals norm(const Reals& x, const Reals& weight, const Reals& bias, const 
     return out;
 }
 
+/// N x C x positions: row r of `groups` a sample, and the parameters of its channels, each of them `positions` times.
+struct GroupRow {
+    Reals x, weight, bias;
+};
+inline GroupRow group_row(const Reals& x, const Reals& weight, const Reals& bias, Index r, Index groups,
+                          Index positions) {
+    const Index channels = static_cast<Index>(weight.size()) / groups;
+    GroupRow row;
+    for (Index c = 0; c < channels; ++c)
+        for (Index i = 0; i < positions; ++i) {
+            row.x.push_back(at(x, (r * channels + c) * positions + i));
+            row.weight.push_back(at(weight, r % groups * channels + c));
+            if (!bias.empty()) row.bias.push_back(at(bias, r % groups * channels + c));
+        }
+    return row;
+}
+inline Reals group_norm(const Reals& x, const Reals& weight, const Reals& bias, Index groups, Index positions,
+                        const Real& eps) {
+    const Index rows = static_cast<Index>(x.size()) * groups / (static_cast<Index>(weight.size()) * positions);
+    Reals out;
+    for (Index r = 0; r < rows; ++r) {
+        const GroupRow row = group_row(x, weight, bias, r, groups, positions);
+        const Reals y = norm(row.x, row.weight, row.bias, eps, true);
+        out.insert(out.end(), y.begin(), y.end());
+    }
+    return out;
+}
+
 /// Mean and variance (of n numbers, divided by n) of each of the channels, which are the last axis.
 struct Statistics {
     Reals mean, variance;

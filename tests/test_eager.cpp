@@ -296,15 +296,16 @@ TEST_CASE("fused attention by itself, forward and backward, is that of a program
     const EagerOp eager(text, precision("amp-bf16"), "h.0.attn",
                         std::vector<EagerOperand>{{.shape = queries, .format = bf16, .needs_gradient = true},
                                                   {.shape = keys, .format = bf16, .needs_gradient = true},
-                                                  {.shape = keys, .format = bf16, .needs_gradient = true}},
+                                                  {.shape = keys, .format = bf16, .needs_gradient = true},
+                                                  {.absent = true}},
                         bf16, std::vector<double>{0.3, 1});
     std::vector<float> q = numbers(384, 1, 1), k = numbers(192, 1, 2), v = numbers(192, 1, 3),
                        grad = numbers(384, 1, 4);
     for (std::vector<float>* x : {&q, &k, &v, &grad}) quantize(bf16, *x, *x);
     Held a(bf16, q), b(bf16, k), c(bf16, v), d(bf16, grad), out(bf16, q), gq(bf16, q), gk(bf16, k), gv(bf16, v);
-    eager.forward(std::vector<const void*>{a.data(), b.data(), c.data()}, out.data(), {});
-    eager.backward(std::vector<const void*>{a.data(), b.data(), c.data()}, d.data(),
-                   std::vector<void*>{gq.data(), gk.data(), gv.data()}, {});
+    eager.forward(std::vector<const void*>{a.data(), b.data(), c.data(), nullptr}, out.data(), {});
+    eager.backward(std::vector<const void*>{a.data(), b.data(), c.data(), nullptr}, d.data(),
+                   std::vector<void*>{gq.data(), gk.data(), gv.data(), nullptr}, {});
     std::vector<float> sums(48), want(384), want_q(384), want_k(192), want_v(192);
     const EagerAttention how{
         .options = text, .causal = true, .scale = 0.3, .q = bf16, .k = bf16, .v = bf16, .out = bf16, .gradient = bf16};

@@ -223,7 +223,7 @@ TEST_CASE("rotary positions") {
     CHECK_THROWS_WITH(op::rope(g, g.input("y", {5, 4}), 0.5), "[rope] expected a theta of at least 1");
 }
 
-TEST_CASE("batch norm") {
+TEST_CASE("batch norm and group norm") {
     check_case({"batch_norm",
                 {{2, 5, 4, 3}, {3}, {3}},
                 [](Graph& g, const auto& x) {
@@ -242,6 +242,18 @@ TEST_CASE("batch norm") {
     CHECK_THROWS_WITH(op::batch_norm(g, one, c, c, c, c),
                       "[batch_norm] expected at least two numbers a channel, got (1, 3)");
     CHECK_THROWS_WITH(op::batch_norm(g, one, c, d, c, c), "[batch_norm] expected ... x C and C, got (1, 3) and (4)");
+    for (const std::int64_t groups : {1, 2, 6})
+        check_case(
+            {"group_norm",
+             {{3, 6, 2, 5}, {6}, {6}},
+             [=](Graph& graph, const auto& x) { return op::group_norm(graph, x[0], x[1], x[2], groups); },
+             [=](const auto& x) { return reference::group_norm(x[0], x[1], x[2], groups, 10, Real(1) / 100000); }},
+            28);
+    for (const std::int64_t groups : {-2, 0, 3, 8})
+        CHECK_THROWS_AS(op::group_norm(g, g.input("x", {2, 4, 3}), d, d, groups), std::invalid_argument);
+    CHECK_THROWS_WITH(op::group_norm(g, g.input("x", {2, 4}), d, d, 3),
+                      "[group_norm] expected a number of groups that divides 4 channels, got 3");
+    CHECK_THROWS_WITH(op::group_norm(g, d, d, d, 2), "[group_norm] expected N x C x ... and C, got (4) and (4)");
 }
 
 TEST_CASE("images") {

@@ -52,6 +52,7 @@ TEST_CASE("run.json has the keys of its schema and no other, and what is read of
     }
     TrainOptions rare; // what few runs say
     rare.model.norm_eps = 1e-3;
+    rare.model.norm_groups = 4;
     rare.model.kv_heads = 2;
     rare.model.hidden = 32;
     rare.model.tied = true;

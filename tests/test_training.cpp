@@ -54,6 +54,8 @@ std::vector<Case> later_cases() {
     ModelOptions resnet = model("resnet").defaults;
     resnet.width = 4;
     all.push_back({"resnet", resnet, digits_data()});
+    resnet.norm_groups = 2;
+    all.push_back({"resnet group norm", resnet, digits_data()});
     for (const std::size_t network : {1U, 3U}) { // with label smoothing and z-loss
         Case c = cases(0)[network];
         c.model.label_smoothing = 0.1;
@@ -132,8 +134,9 @@ TEST_CASE("100 losses and the first gradients are PyTorch's") {
                     REQUIRE(got.size() == expected.size());
                     std::vector<float> difference;
                     for (std::size_t j = 0; j < got.size(); ++j) difference.push_back(got[j] - expected[j]);
-                    // In batch norm's gradients, sums over a channel, terms cancel, and PyTorch adds them in FP32.
-                    const double bound = trainer.training().buffers.empty() ? 2e-6 : 6e-6;
+                    // In gradients of batch and group norm, sums over many pixels, terms cancel, and PyTorch adds them
+                    // in FP32.
+                    const double bound = all[i].model.name == "resnet" ? 6e-6 : 2e-6;
                     CHECK(norm(difference) <= bound * norm(expected) + 1e-9);
                     ++gradients;
                 }
@@ -153,6 +156,15 @@ TEST_CASE("100 losses and the first gradients are PyTorch's") {
         }
         if (want.contains("validation"))
             CHECK(trainer.evaluate().loss == doctest::Approx(want["validation"].get<double>()).epsilon(1e-4));
+    }
+}
+
+TEST_CASE("groups of a group norm divide the channels") {
+    Case c{"", model("resnet").defaults, digits_data()};
+    for (const std::int64_t groups : {3, 32, -1}) {
+        c.model.norm_groups = groups;
+        CHECK_THROWS_WITH(Trainer(options_of(c, 0, 0.1, 4), c.data),
+                          "[resnet] expected a --width that is a multiple of --norm-groups");
     }
 }
 

@@ -21,6 +21,8 @@ void check_call(const EagerAttention& how, const Shape& queries, const Shape& ke
     for (const Shape* const shape : {&queries, &keys})
         if (std::ranges::any_of(*shape, [](std::int64_t extent) { return extent < 1; }))
             throw std::invalid_argument("attention: expected extents of at least 1");
+    if (std::ranges::any_of(how.mask_shape, [](std::int64_t extent) { return extent < 1; }))
+        throw std::invalid_argument("attention: expected a mask with extents of at least 1");
     for (const FormatSpec& f : {how.q, how.k, how.v, how.out, how.gradient})
         if (f.is_integer() || f.is_scale())
             throw std::invalid_argument(fmt::format("attention: {}: expected a floating-point format", f.name));
@@ -37,9 +39,11 @@ void check_product(const EagerAttention& how, std::string_view product, const Fo
 /// A program of one call.
 struct AttentionCall {
     Program program;
-    TensorId q, k, v, out, grad, grad_q, grad_k, grad_v;
+    TensorId q, k, v, mask, out, grad, grad_q, grad_k, grad_v;
+    std::span<const float> of_mask;
 
-    AttentionCall(const EagerAttention& how, const Shape& queries, const Shape& keys, bool backward) {
+    AttentionCall(const EagerAttention& how, const Shape& queries, const Shape& keys, bool backward)
+        : of_mask(how.mask) {
         const op::AttentionOptions options = fused_options(how.options);
         check_call(how, queries, keys);
         Precision p = precision("fp32");
@@ -50,7 +54,8 @@ struct AttentionCall {
         q = g.given("q", queries, how.q, false, backward);
         k = g.given("k", keys, how.k, false, backward);
         v = g.given("v", keys, how.v, false, backward);
-        out = op::fused_attention(g, q, k, v, how.scale, how.causal, options);
+        if (!how.mask_shape.empty()) mask = g.given("mask", how.mask_shape, fp32_format(), false, false);
+        out = op::fused_attention(g, q, k, v, how.scale, how.causal, options, mask);
         check_product(how, "q and k", how.q, how.k);
         check_product(how, "P and v", fused().p, how.v);
         if (!backward) return;
@@ -66,6 +71,7 @@ struct AttentionCall {
         std::ranges::copy(of_q, cpu[q].begin());
         std::ranges::copy(of_k, cpu[k].begin());
         std::ranges::copy(of_v, cpu[v].begin());
+        if (mask) std::ranges::copy(of_mask, cpu[mask].begin());
     }
     [[nodiscard]] const op::FusedAttention& fused() const {
         return std::get<op::FusedAttention>(program.forward.back().op);

@@ -13,7 +13,9 @@ namespace amp {
 struct EagerAttention {
     std::string options = "fused"; ///< as op::attention_options() reads it; not "plain"
     bool causal = false;
-    double scale = 1; ///< scores are multiplied by it: 1e-30 to 1e30
+    double scale = 1;              ///< scores are multiplied by it: 1e-30 to 1e30
+    Shape mask_shape{};            ///< B x H x Q x K, each of which may be 1; empty: there is no mask
+    std::span<const float> mask{}; ///< its elements, in C order
     FormatSpec q = format("fp32"), k = format("fp32"), v = format("fp32"); ///< what the operands are values of
     FormatSpec out = format("fp32");
     FormatSpec gradient = format("fp32");    ///< The gradients of result, q, k and v have it.

@@ -42,10 +42,11 @@ constexpr EagerRow table[] = {
     {"matmul-transposed", 3, 0,
      "a b^T + bias for each matrix of a batch: ... x M x K and ... x N x K, bias (N) or none",
      [](Graph& g, Ids in, Settings) { return op::matmul(g, in[0], in[1], true, in[2]); }, true},
-    {"fused", 3, 2,
-     "attention in tiles, with a text as op::attention_options() reads it: q, k, v; scale, whether causal",
+    {"fused", 4, 2,
+     "attention in tiles, with a text as op::attention_options() reads it: q, k, v, mask or none; scale, whether "
+     "causal",
      [](Graph& g, Ids in, Settings s) {
-         return op::fused_attention(g, in[0], in[1], in[2], s[0], s[1] != 0, *op::attention_options(s.text));
+         return op::fused_attention(g, in[0], in[1], in[2], s[0], s[1] != 0, *op::attention_options(s.text), in[3]);
      },
      true},
     {"add", 2, 0, "a + b, whose shape ends a's", [](Graph& g, Ids in, Settings) { return op::add(g, in[0], in[1]); }},
@@ -56,11 +57,16 @@ constexpr EagerRow table[] = {
     {"gelu_tanh", 1, 0, "the approximation of gelu by tanh", &apply<ActivationKind::gelu_tanh>},
     {"tanh", 1, 0, "tanh(x)", &apply<ActivationKind::tanh>},
     {"sigmoid", 1, 0, "1 / (1 + exp(-x))", &apply<ActivationKind::sigmoid>},
+    {"silu", 1, 0, "x sigmoid(x)", &apply<ActivationKind::silu>},
     {"softmax", 1, 0, "over the last axis", [](Graph& g, Ids in, Settings) { return op::softmax(g, in[0]); }},
     {"layer_norm", 3, 1, "over the last axis: x, weight, bias or none; eps",
      [](Graph& g, Ids in, Settings s) { return op::layer_norm(g, in[0], in[1], in[2], s[0]); }},
     {"rms_norm", 2, 1, "over the last axis: x, weight; eps",
      [](Graph& g, Ids in, Settings s) { return op::rms_norm(g, in[0], in[1], s[0]); }},
+    {"group_norm", 3, 2, "N x C x ..., over each sample's groups of channels: x, weight, bias or none; groups, eps",
+     [](Graph& g, Ids in, Settings s) {
+         return op::group_norm(g, in[0], in[1], in[2], static_cast<std::int64_t>(s[0]), s[1]);
+     }},
     {"embedding", 2, 0, "rows of a table (ENTRIES x WIDTH), by their numbers",
      [](Graph& g, Ids in, Settings) { return op::embedding(g, in[0], in[1]); }},
     {"cross_entropy", 2, 2,

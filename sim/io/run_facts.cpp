@@ -33,6 +33,7 @@ constexpr std::array keys = {
     Key{"/model/activation", trainer},
     Key{"/model/norm", trainer},
     Key{"/model/norm_eps", trainer},
+    Key{"/model/norm_groups", trainer},
     Key{"/model/kv_heads", trainer},
     Key{"/model/hidden", trainer},
     Key{"/model/tied", trainer},

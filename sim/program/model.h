@@ -20,6 +20,7 @@ struct ModelOptions {
     // What training adds to the loss of networks for classes: op::LossTerms.
     double label_smoothing = 0;
     double z_loss = 0;
+    std::int64_t norm_groups = 0; ///< of channels in the resnet's group norm; 0: batch norm
     // Of the llama.
     std::int64_t kv_heads = 0; ///< heads of keys and values, which divide `heads`; 0: as many
     std::int64_t hidden = 0;   ///< units of the MLP; 0: 8 / 3 of the width, rounded up to a multiple of 32

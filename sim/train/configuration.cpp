@@ -39,6 +39,7 @@ void for_each_setting(Model& m, const Visit& visit) {
 template <class Model, class Visit>
 void for_each_later_setting(Model& m, const Visit& visit) {
     visit("norm_eps", m.norm_eps, ModelOptions{}.norm_eps);
+    visit("norm_groups", m.norm_groups, ModelOptions{}.norm_groups);
     visit("kv_heads", m.kv_heads, ModelOptions{}.kv_heads);
     visit("hidden", m.hidden, ModelOptions{}.hidden);
     visit("tied", m.tied, ModelOptions{}.tied);
@@ -230,6 +231,7 @@ std::string command_options(const Json& configuration) {
                                                                {"--tied", "/model/tied"},
                                                                {"--rope-theta", "/model/rope_theta"},
                                                                {"--norm-eps", "/model/norm_eps"},
+                                                               {"--norm-groups", "/model/norm_groups"},
                                                                {"--attention", "/model/attention"},
                                                                {"--label-smoothing", "/model/label_smoothing"},
                                                                {"--z-loss", "/model/z_loss"},

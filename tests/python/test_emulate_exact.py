@@ -31,8 +31,9 @@ class Mlp(nn.Module):
 class Convolution(nn.Linear):
     """Its weights are a matrix, of patches as rows x columns x channels."""
 
-    def forward(self, x):
-        return F.conv2d(x, self.weight.view(len(self.weight), 3, 3, -1).permute(0, 3, 1, 2), self.bias, padding=1)
+    def forward(self, x, kernel=3, stride=1):
+        weight = self.weight.view(len(self.weight), kernel, kernel, -1).permute(0, 3, 1, 2)
+        return F.conv2d(x, weight, self.bias, stride, padding=kernel // 2)
 
 
 class Cnn(nn.Module):
@@ -49,6 +50,43 @@ class Cnn(nn.Module):
         for layer in (self.c1, self.c2):
             x = F.max_pool2d(F.relu(layer(x)), 2)
         return F.cross_entropy(self.head(x.permute(0, 2, 3, 1).flatten(1)), target)
+
+
+class Normed(Convolution):
+    def __init__(self, inputs, outputs, kernel, stride=1):
+        super().__init__(inputs * kernel**2, outputs, False)
+        self.gn, self.how = nn.GroupNorm(2, outputs), (kernel, stride)
+
+    def forward(self, x):
+        return self.gn(super().forward(x, *self.how))
+
+
+class Residual(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        stride = outputs // inputs
+        self.c1, self.c2 = Normed(inputs, outputs, 3, stride), Normed(outputs, outputs, 3)
+        if stride > 1:
+            self.shortcut = Normed(inputs, outputs, 1, stride)
+
+    def forward(self, x):
+        y = self.c2(F.relu(self.c1(x)))
+        return F.relu(y + (self.shortcut(x) if hasattr(self, "shortcut") else x))
+
+
+class Resnet(nn.Module):
+    """The mean of 2 x 2 pixels is summed in FP64, as amp-train has it."""
+    OPTIONS = {"model": "resnet", "width": 4, "depth": 3, "norm_groups": 2}
+
+    def __init__(self, inputs, classes):
+        super().__init__()
+        self.stem = Normed(inputs.shape[-1], 4, 3)
+        self.b = nn.Sequential(Residual(4, 4), Residual(4, 8), Residual(8, 16))
+        self.head = nn.Linear(16, classes)
+
+    def forward(self, x, target):
+        x = self.b(F.relu(self.stem(x.permute(0, 3, 1, 2))))
+        return F.cross_entropy(self.head(x.double().mean((2, 3)).to(x.dtype)), target)
 
 
 class Attention(nn.Module):
@@ -145,6 +183,11 @@ def check(network, precision, folder, layers=None):
 @pytest.mark.parametrize("precision", ampscope.precisions)
 def test_presets(network, precision, tmp_path):
     check(network, precision, tmp_path)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "amp-fp16", "amp-bf16", "pure-bf16", "fp8-current"])
+def test_group_norm(precision, tmp_path):
+    check(Resnet, precision, tmp_path)
 
 
 @pytest.mark.parametrize("recipe", ["ocp-mxfp8", "torchao-tensorwise", "torchao-rowwise", "torchao-rowwise-gw-hp"])

@@ -47,11 +47,12 @@ using Cases = std::vector<OpCase>;
 void elementwise_cases(Cases& cases);
 void activation_cases(Cases& cases);
 void row_cases(Cases& cases);
-void attention_cases(Cases& cases);
 void image_cases(Cases& cases);
 void move_cases(Cases& cases);
 void sum_cases(Cases& cases);
 void loss_cases(Cases& cases);
+// op_cases_attention.cpp
+void attention_cases(Cases& cases);
 // op_cases_training.cpp
 void gradient_cases(Cases& cases);
 void orthogonal_cases(Cases& cases);

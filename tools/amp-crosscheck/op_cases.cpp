@@ -96,79 +96,34 @@ void row_cases(Cases& cases) {
 
 namespace {
 
-/// Formats and sizes of tiles that the case's number chooses, each of them now and then.
-op::FusedAttention attention_of(std::size_t number, std::string_view f) {
-    const auto every = [&](std::size_t n, std::string_view one, std::string_view other) {
-        return format(number % n == 0 ? one : other);
-    };
-    op::FusedAttention op;
-    op.how.row_tile = number % 3 == 0 ? 64 : 4;
-    op.how.key_tile = number % 5 == 0 ? 64 : 3;
-    op.how.causal = number % 2 == 0;
-    op.how.scale = 0.3;
-    op.how.scores = every(4, "bf16", "fp32");
-    op.p = every(7, "e4m3", f);
-    op.sums = every(6, "fp16", "fp32");
-    op.o = every(5, "bf16", "fp32");
-    op.offset = number % 7 == 0 ? 8 : 0;
-    op.shift = number % 3 == 1 ? 2 : 0;
-    op.sums_rounded = number % 4 == 1;
-    op.how.by_steps = number % 6 == 5;
-    op.how.steps = format(f);
-    return op;
-}
-
-} // namespace
-
-void attention_cases(Cases& cases) {
-    std::size_t number = 0;
-    for (const std::string_view f : formats_of_tensors)
-        for (const char* sums : {"fp32", "bf16", "exact", "hopper-wgmma-bf16", "blackwell-fp8", "ampere-tf32"})
-            for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::edges}) {
-                ++number;
-                const Shape q{2, 4, 11, 5}, k{2, 2, 11, 5}, rows{2, 4, 11};
-                const bool as_tf32 = f == "fp32" && number % 2 == 0;
-                const auto product = [&](const FormatSpec& x) {
-                    const FormatSpec read = format("tf32"), other = format(f);
-                    const Accumulator acc = accumulator(sums);
-                    op::MatmulArithmetic how;
-                    if (as_tf32) how.operands = read;
-                    if (acc.takes(as_tf32 ? read : x) && acc.takes(as_tf32 ? read : other)) how.accumulate = acc;
-                    return how;
-                };
-                OpCaseBuilder b(fmt::format("fused_attention {} {}", sums, f));
-                op::FusedAttention op = attention_of(number, f);
-                op.how.s_product = product(format(f));
-                op.o_product = product(op.p);
-                op.q = b.tensor(q, f, fill);
-                op.k = b.tensor(k, f, fill);
-                op.v = b.tensor(k, f, fill);
-                op.out = b.tensor(q, f);
-                op.lse = b.tensor(rows, "fp32");
-                cases.push_back(b.build(op));
-                OpCaseBuilder g(fmt::format("fused_attention_backward {} {}", sums, f));
-                op::FusedAttentionBackward back;
-                back.how = op.how;
-                back.ds = number % 4 == 0 ? format("e5m2") : format(f);
-                back.dp_product = product(format(f));
-                back.dv_product = back.dk_product = back.dq_product = product(back.ds);
-                back.q = g.tensor(q, f, fill);
-                back.k = g.tensor(k, f, fill);
-                back.v = g.tensor(k, f, fill);
-                back.out = g.tensor(q, f, fill);
-                back.lse = g.tensor(rows, "fp32", fill);
-                back.grad_out = g.tensor(q, f, fill);
-                if (number % 3 != 1) back.grad_q = g.tensor(q, f);
-                if (number % 3 != 2) back.grad_k = g.tensor(k, f);
-                back.grad_v = g.tensor(k, f);
-                cases.push_back(g.build(back));
-            }
-}
-
-namespace {
-
 std::string text_of(const op::ConvAxis& a) {
     return fmt::format("{} stride {} padding {} dilation {}", a.kernel, a.stride, a.padding, a.dilation);
+}
+
+/// Rows of a norm that are groups of channels.
+void group_norm_cases(Cases& cases, std::string_view f) {
+    for (const auto& [groups, channels, positions] :
+         {std::tuple<std::int64_t, std::int64_t, std::int64_t>{3, 6, 7}, {1, 4, 33}, {5, 5, 16}, {2, 66, 1}})
+        for (const Fill fill : {Fill::ordinary, Fill::edges}) {
+            const Shape rows{15 * groups, channels / groups * positions};
+            const op::NormRows of{groups, positions};
+            const std::string what = fmt::format("{} groups of {} channels, {}", groups, channels, f);
+            OpCaseBuilder b("norm, " + what);
+            const TensorId in = b.tensor(rows, f, fill), weight = b.tensor({channels}, "fp32", fill),
+                           bias = b.tensor({channels}, "fp32", fill);
+            cases.push_back(
+                b.build(op::Norm{.in = in, .weight = weight, .bias = bias, .out = b.tensor(rows, f), .rows = of}));
+            OpCaseBuilder g("norm_backward, " + what);
+            const TensorId x = g.tensor(rows, f, fill), w = g.tensor({channels}, "fp32", fill),
+                           up = g.tensor(rows, f, fill);
+            cases.push_back(g.build(op::NormBackward{.in = x,
+                                                     .weight = w,
+                                                     .grad_out = up,
+                                                     .grad_in = g.tensor(rows, f),
+                                                     .grad_weight = g.tensor({channels}, "fp32"),
+                                                     .grad_bias = g.tensor({channels}, f),
+                                                     .rows = of}));
+        }
 }
 
 } // namespace
@@ -222,6 +177,7 @@ void image_cases(Cases& cases) {
             op.grad_bias = b.tensor({5}, "fp32");
             cases.push_back(b.build(op));
         }
+        group_norm_cases(cases, f);
         for (const op::PoolKind kind : {op::PoolKind::max, op::PoolKind::average})
             for (const std::int64_t size : {2, 3}) {
                 const Shape image{2, 7, 6, 3}, pooled{2, 7 / size, 6 / size, 3};
@@ -334,6 +290,7 @@ double number_of(Fill fill, const FormatSpec& f, std::uint64_t random, std::int6
     case Fill::indices: return low % static_cast<std::uint32_t>(limit);
     case Fill::targets: return high % 5 == 0 ? -1.0 : low % static_cast<std::uint32_t>(limit);
     case Fill::positive: return std::fabs(normal) + 0x1p-10;
+    case Fill::mask: return high % 2 == 0 ? -std::numeric_limits<double>::infinity() : high % 4 == 1 ? 0 : normal;
     case Fill::one: return 1;
     case Fill::zero: return 0;
     case Fill::ordinary: return normal * 1.7;
@@ -385,8 +342,9 @@ void fill_operands(Backend& backend, const OpCase& c, std::uint64_t seed) {
             const auto words = key.words(index++);
             const std::uint64_t random = words[0] | static_cast<std::uint64_t>(words[1]) << 32;
             // A format without infinities keeps its largest value, or what is wide would be all NaN.
+            const bool infinite = fill == Fill::edges || fill == Fill::mask;
             x = quantize(f, number_of(fill, f, random, c.limit),
-                         {.overflow = fill == Fill::edges ? Overflow::infinity : Overflow::saturate_all});
+                         {.overflow = infinite ? Overflow::infinity : Overflow::saturate_all});
         }
     }
 }

@@ -41,6 +41,10 @@ void add_network_options(CLI::App& app, NetworkWords& w) {
     app.add_option("--norm-eps", w.model.norm_eps, "What it adds to the variance; default 1e-5 for layer, 1e-6 for rms")
         ->transform(real_number(0, 1))
         ->group(group);
+    app.add_option("--norm-groups", w.norm_groups,
+                   "The resnet has group norm in place of batch norm, with so many groups of channels")
+        ->transform(whole_number(1, 65536))
+        ->group(group);
     app.add_option("--label-smoothing", w.model.label_smoothing,
                    "Share of each target that all classes divide; in training, not in validation")
         ->transform(real_number(0, 1))
@@ -61,6 +65,7 @@ ModelOptions model_of(const NetworkWords& w) {
     m.tied = w.model.tied;
     m.attention = op::canonical_attention(w.model.attention); // throws here, before anything is made
     m.norm_eps = w.model.norm_eps;
+    if (w.norm_groups) m.norm_groups = *w.norm_groups;
     m.label_smoothing = w.model.label_smoothing;
     m.z_loss = w.model.z_loss;
     m.rope_theta = w.model.rope_theta;

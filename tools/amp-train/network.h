@@ -16,7 +16,7 @@ struct NetworkWords {
     static constexpr const char* group = "Model and data"; ///< of the help
 
     std::string activation, norm;
-    std::optional<std::int64_t> width{}, depth{}, heads{}, kv_heads{}, hidden{};
+    std::optional<std::int64_t> width{}, depth{}, heads{}, kv_heads{}, hidden{}, norm_groups{};
     ModelOptions model{};
 };
 

@@ -57,6 +57,7 @@ void note_unused(const CLI::App& app, TrainToolOptions& options) {
     const Use uses[] = {
         {decoder, "--model gpt or llama", {"--heads", "--norm", "--norm-eps", "--tied", "--attention"}},
         {first.model.name == "llama", "--model llama", {"--kv-heads", "--hidden", "--rope-theta"}},
+        {first.model.name == "resnet", "--model resnet", {"--norm-groups"}},
         {decoder && options.text.empty() && options.npz.empty(),
          "--model gpt or llama without --text or --data",
          {"--modulus"}},

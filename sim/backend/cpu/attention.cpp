@@ -64,12 +64,17 @@ void multiply(const MatmulArithmetic& how, const FormatSpec& fa, cpu::MatrixView
     cpu::accumulate(how.accumulate, fa, fb, a, b, out.data(), rows, columns, inner, 1);
 }
 
+AttentionMask mask_of(const Cpu& cpu, TensorId mask, const AttentionArithmetic& how, const AttentionShape& shape) {
+    return mask ? AttentionMask(cpu.in(mask), cpu.info(mask).shape, how, shape) : AttentionMask();
+}
+
 /// One tile of queries in forward.
 class ForwardTile {
   public:
     ForwardTile(Cpu& cpu, const FusedAttention& op, const AttentionShape& shape, const ReadNumbers& q,
                 const ReadNumbers& k, const ReadNumbers& v)
-        : cpu_(cpu), op_(op), shape_(shape), constants_(op), q_(q), k_(k), v_(v) {}
+        : cpu_(cpu), op_(op), shape_(shape), constants_(op), mask_(mask_of(cpu, op.mask, op.how, shape)), q_(q), k_(k),
+          v_(v) {}
 
     void run(std::int64_t head, std::int64_t tile) {
         const Part rows(tile, op_.how.row_tile, shape_.queries);
@@ -79,6 +84,7 @@ class ForwardTile {
         for (std::int64_t j = 0; j < tiles_of(shape_.keys, op_.how.key_tile); ++j) {
             const Part keys(j, op_.how.key_tile, shape_.keys);
             if (op_.how.hides(rows.last(), keys.first)) break;
+            if (mask_.hides_tile(head, rows.first, rows.count, keys.first, keys.count)) continue;
             add_keys(head, rows, keys);
         }
         finish(head, rows);
@@ -94,7 +100,8 @@ class ForwardTile {
         for (std::int64_t r = 0; r < rows.count; ++r) {
             AttentionRow& row = rows_[static_cast<std::size_t>(r)];
             dispatch<AttentionRowKernel>(best_instruction_set(), tile_.data() + r * n, n,
-                                         visible(op_.how.causal, rows.first + r, keys.first, n), constants_, &row);
+                                         visible(op_.how.causal, rows.first + r, keys.first, n),
+                                         mask_.of(head, rows.first + r, keys.first), constants_, &row);
             add(op_.sums, &row.sum, row.factor, &row.tile_sum, 1, {});
         }
         const FormatSpec p = read_tile(cpu_, op_.out, op_.p, op_.o_product, tile_.data(), rows.count * n);
@@ -130,6 +137,7 @@ class ForwardTile {
     const FusedAttention& op_;
     const AttentionShape& shape_;
     AttentionConstants constants_;
+    AttentionMask mask_;
     const ReadNumbers &q_, &k_, &v_;
     std::vector<AttentionRow> rows_;
     std::vector<float> tile_, o_, product_;
@@ -140,7 +148,8 @@ class BackwardHeads {
   public:
     BackwardHeads(Cpu& cpu, const FusedAttentionBackward& op, const AttentionShape& shape, const ReadNumbers& q,
                   const ReadNumbers& k, const ReadNumbers& v, const ReadNumbers& grad)
-        : cpu_(cpu), op_(op), shape_(shape), steps_(op.how), q_(q), k_(k), v_(v), grad_(grad) {}
+        : cpu_(cpu), op_(op), shape_(shape), steps_(op.how), mask_(mask_of(cpu, op.mask, op.how, shape)), q_(q), k_(k),
+          v_(v), grad_(grad) {}
 
     void run(std::int64_t group) {
         const std::int64_t width = shape_.width;
@@ -170,7 +179,9 @@ class BackwardHeads {
     }
 
     void add_tile(std::int64_t head, const Part& rows, const Part& keys) {
-        if (op_.how.hides(rows.last(), keys.first)) return;
+        if (op_.how.hides(rows.last(), keys.first) ||
+            mask_.hides_tile(head, rows.first, rows.count, keys.first, keys.count))
+            return;
         const std::int64_t width = shape_.width, m = rows.count, n = keys.count;
         const std::int64_t at_rows = shape_.of_query(head) + rows.first * width,
                            at_keys = shape_.of_key(head) + keys.first * width;
@@ -183,10 +194,11 @@ class BackwardHeads {
         multiply(op_.dp_product, grad_.format, {grad_.data + at_rows, width, 1}, v_.format,
                  {v_.data + at_keys, 1, width}, ds_, m, n, width);
         for (std::int64_t r = 0; r < m; ++r)
-            dispatch<AttentionGradientKernel>(
-                best_instruction_set(), p_.data() + r * n, ds_.data() + r * n, n,
-                visible(op_.how.causal, rows.first + r, keys.first, n), op_.how.exponent(), steps_,
-                cpu_.in(op_.lse)[head * shape_.queries + rows.first + r], d_[static_cast<std::size_t>(rows.first + r)]);
+            dispatch<AttentionGradientKernel>(best_instruction_set(), p_.data() + r * n, ds_.data() + r * n, n,
+                                              visible(op_.how.causal, rows.first + r, keys.first, n),
+                                              mask_.of(head, rows.first + r, keys.first), op_.how.exponent(), steps_,
+                                              cpu_.in(op_.lse)[head * shape_.queries + rows.first + r],
+                                              d_[static_cast<std::size_t>(rows.first + r)]);
         const TensorId of = op_.counted();
         const FormatSpec fp = read_tile(cpu_, of, op_.ds, op_.dv_product, p_.data(), m * n),
                          fds = read_tile(cpu_, of, op_.ds, op_.dk_product, ds_.data(), m * n);
@@ -217,6 +229,7 @@ class BackwardHeads {
     const FusedAttentionBackward& op_;
     const AttentionShape& shape_;
     AttentionSteps steps_;
+    AttentionMask mask_;
     const ReadNumbers &q_, &k_, &v_, &grad_;
     std::vector<float> p_, ds_, product_, d_, dq_, dk_, dv_;
 };

@@ -62,12 +62,52 @@ cuda::SumOfProducts sum_of(const MatmulArithmetic& how, const FormatSpec& x, con
     return {how.accumulate, read(x), read(y)};
 }
 
+std::int64_t tiles_of(std::int64_t extent, std::int64_t tile) { return (extent + tile - 1) / tile; }
+
+/// For each tile of each head, whether the mask hides all of it.
+void find_hidden(Cuda& cuda, const AttentionMask& mask, const AttentionArithmetic& how, const AttentionShape& shape,
+                 unsigned char* to) {
+    const std::int64_t rows = how.row_tile, keys = how.key_tile, across = tiles_of(shape.keys, keys),
+                       down = tiles_of(shape.queries, rows);
+    cuda::each(cuda.device(), shape.heads * down * across, [=] AMPSCOPE_DEVICE(std::int64_t at) {
+        const std::int64_t row = at / across % down * rows, key = at % across * keys;
+        const std::int64_t below = shape.queries - row, behind = shape.keys - key;
+        const bool hidden =
+            mask.hides_tile(at / across / down, row, below < rows ? below : rows, key, behind < keys ? behind : keys);
+        to[at] = hidden ? 1 : 0;
+    });
+}
+
+/// A mask, and what find_hidden() says of it.
+struct TileMask {
+    AttentionMask mask{};
+    DeviceArray<unsigned char> hidden{};
+
+    TileMask(Cuda& cuda, TensorId id, const AttentionArithmetic& how, const AttentionShape& shape) {
+        if (!id) return;
+        mask = AttentionMask(cuda.in(id), cuda.info(id).shape, how, shape);
+        const std::int64_t tiles = tiles_of(shape.queries, how.row_tile) * tiles_of(shape.keys, how.key_tile);
+        hidden = DeviceArray<unsigned char>(cuda.device(), static_cast<std::size_t>(shape.heads * tiles));
+        find_hidden(cuda, mask, how, shape, hidden.data());
+    }
+};
+
 /// What the scores of a tile need.
 struct TileScores {
     AttentionShape shape;
     AttentionArithmetic how;
     cuda::SumOfProducts product;
     const float *q, *k;
+    AttentionMask mask;
+    const unsigned char* hidden; ///< of TileMask
+
+    /// Whether the mask hides all of the tile of this row and key.
+    [[nodiscard]] AMPSCOPE_DEVICE bool hides_tile(std::int64_t head, std::int64_t row, std::int64_t key) const {
+        if (mask.data == nullptr) return false;
+        const std::int64_t rows = (shape.queries + how.row_tile - 1) / how.row_tile,
+                           keys = (shape.keys + how.key_tile - 1) / how.key_tile;
+        return hidden[(head * rows + row / how.row_tile) * keys + key / how.key_tile] != 0;
+    }
 
     [[nodiscard]] AMPSCOPE_DEVICE float score(std::int64_t head, std::int64_t row, std::int64_t key) const {
         const std::int64_t w = shape.width;
@@ -98,9 +138,11 @@ struct ForwardRow {
         for (std::int64_t c = 0; c < w; ++c) total[c] = 0;
         for (std::int64_t first = 0; first < s.keys; first += tile) {
             if (how.hides(last_of_tile(row, how.row_tile, s.queries), first)) break;
+            if (scores.hides_tile(head, row, first)) continue;
             const std::int64_t n = first + tile < s.keys ? tile : s.keys - first;
             for (std::int64_t j = 0; j < n; ++j) tile_p[j] = scores.score(head, row, first + j);
-            AttentionRowKernel::run(tile_p, n, visible(how.causal, row, first, n), constants, &state);
+            AttentionRowKernel::run(tile_p, n, visible(how.causal, row, first, n), scores.mask.of(head, row, first),
+                                    constants, &state);
             state.sum = added(sums, state.sum, state.factor, state.tile_sum, uncounted(out));
             for (std::int64_t j = 0; j < n; ++j) tile_p[j] = p(tile_p[j], out);
             for (std::int64_t c = 0; c < w; ++c)
@@ -142,8 +184,8 @@ struct TileGradients {
         const std::int64_t w = s.width, at = head * s.queries + row;
         *p = scores.score(head, row, key);
         *ds = product(grad + at * w, v + s.of_key(head) + key * w, w);
-        AttentionGradientKernel::run(p, ds, 1, visible(scores.how.causal, row, key, 1), scores.how.exponent(), steps,
-                                     lse[at], d[at]);
+        AttentionGradientKernel::run(p, ds, 1, visible(scores.how.causal, row, key, 1), scores.mask.of(head, row, key),
+                                     scores.how.exponent(), steps, lse[at], d[at]);
         *p = p_rounding(*p, of);
         *ds = ds_rounding(*ds, of);
     }
@@ -167,6 +209,7 @@ struct QueryGradientRow {
         for (std::int64_t c = 0; c < w; ++c) total[c] = 0;
         for (std::int64_t first = 0; first < s.keys; first += tile) {
             if (how.hides(last_of_tile(row, how.row_tile, s.queries), first)) break;
+            if (gradients.scores.hides_tile(head, row, first)) continue;
             const std::int64_t n = first + tile < s.keys ? tile : s.keys - first;
             float p = 0;
             for (std::int64_t j = 0; j < n; ++j)
@@ -196,6 +239,7 @@ struct KeyGradientRow {
             for (std::int64_t first = 0; first < s.queries; first += tile) {
                 const std::int64_t n = first + tile < s.queries ? tile : s.queries - first;
                 if (how.hides(first + n - 1, key / how.key_tile * how.key_tile)) continue;
+                if (gradients.scores.hides_tile(head, first, key)) continue;
                 for (std::int64_t i = 0; i < n; ++i)
                     gradients.find(head, first + i, key, p + i, ds + i, to_k.data != nullptr ? to_k : to_v);
                 for (std::int64_t c = 0; c < w; ++c) {
@@ -225,20 +269,22 @@ void run(Cuda& cuda, const FusedAttention& op) {
                              v = packed(cuda, op.v, op.o_product, true);
     const std::int64_t rows = shape.heads * shape.queries, tile = std::min(op.how.key_tile, shape.keys);
     const DeviceArray<float> memory(cuda.device(), static_cast<std::size_t>(rows * (tile + shape.width)));
-    cuda::each(cuda.device(), rows,
-               ForwardRow{{shape, op.how, sum_of(op.how.s_product, fq, fk), q.data(), k.data()},
-                          sum_of(op.o_product, op.p, fv),
-                          {op.p, op.o_product},
-                          op.sums,
-                          op.o,
-                          AttentionConstants(op),
-                          op.offset,
-                          op.how.scale,
-                          v.data(),
-                          memory.data(),
-                          tile,
-                          cuda::output(cuda, op.out),
-                          cuda::output(cuda, op.lse)});
+    const TileMask mask(cuda, op.mask, op.how, shape);
+    cuda::each(
+        cuda.device(), rows,
+        ForwardRow{{shape, op.how, sum_of(op.how.s_product, fq, fk), q.data(), k.data(), mask.mask, mask.hidden.data()},
+                   sum_of(op.o_product, op.p, fv),
+                   {op.p, op.o_product},
+                   op.sums,
+                   op.o,
+                   AttentionConstants(op),
+                   op.offset,
+                   op.how.scale,
+                   v.data(),
+                   memory.data(),
+                   tile,
+                   cuda::output(cuda, op.out),
+                   cuda::output(cuda, op.lse)});
 }
 
 void run(Cuda& cuda, const FusedAttentionBackward& op) {
@@ -253,15 +299,17 @@ void run(Cuda& cuda, const FusedAttentionBackward& op) {
     const DeviceArray<float> d(cuda.device(), static_cast<std::size_t>(rows));
     const AttentionSteps steps(op.how);
     cuda::each(cuda.device(), rows, DotRow{w, steps, cuda.in(op.grad_out), cuda.in(op.out), d.data()});
-    const TileGradients gradients{{shape, op.how, sum_of(how, fq, fk), q.data(), k.data()},
-                                  steps,
-                                  sum_of(op.dp_product, fg, fv),
-                                  {op.ds, op.dv_product},
-                                  {op.ds, op.dk_product},
-                                  grad.data(),
-                                  v.data(),
-                                  cuda.in(op.lse),
-                                  d.data()};
+    const TileMask mask(cuda, op.mask, op.how, shape);
+    const TileGradients gradients{
+        {shape, op.how, sum_of(how, fq, fk), q.data(), k.data(), mask.mask, mask.hidden.data()},
+        steps,
+        sum_of(op.dp_product, fg, fv),
+        {op.ds, op.dv_product},
+        {op.ds, op.dk_product},
+        grad.data(),
+        v.data(),
+        cuda.in(op.lse),
+        d.data()};
     if (op.grad_q) {
         const DeviceArray<float> turned = packed(cuda, op.k, how, true);
         const std::int64_t tile = std::min(op.how.key_tile, shape.keys);

@@ -24,24 +24,25 @@ struct SumOfBlocks {
 void parameter_gradients(Cuda& cuda, const NormBackward& op) {
     constexpr std::int64_t rows_at_once = 32;
     const std::int64_t n = cuda.info(op.in).shape.back(), rows = cuda.info(op.in).count() / n;
-    const std::int64_t blocks = (rows + rows_at_once - 1) / rows_at_once;
+    const std::int64_t blocks = (rows + rows_at_once - 1) / rows_at_once, parameters = cuda.info(op.weight).count();
     const float *const x = cuda.in(op.in), *const g = cuda.in(op.grad_out);
-    const DeviceArray<double> partial(cuda.device(), static_cast<std::size_t>(2 * blocks * n));
+    const DeviceArray<double> partial(cuda.device(), static_cast<std::size_t>(2 * blocks * parameters));
     double* const sums = partial.data();
     const NormKind kind = op.kind;
     const double eps = op.eps;
+    const NormRows of_rows = op.rows;
     cuda::each(cuda.device(), blocks, [=] AMPSCOPE_DEVICE(std::int64_t b) {
-        double* const to = sums + 2 * b * n;
+        double* const to = sums + 2 * b * parameters;
         for (std::int64_t r = b * rows_at_once; r < rows && r < (b + 1) * rows_at_once; ++r)
-            ParameterKernel::run(x + r * n, g + r * n, n, kind, eps, to, to + n);
+            ParameterKernel::run(r, n, x, g, kind, eps, of_rows, to, to + parameters);
     });
     const auto total = [&](TensorId id, std::int64_t offset) {
         if (!id) return;
         const cuda::Output to = cuda::output(cuda, id);
-        cuda::each(cuda.device(), n, SumOfBlocks{to, sums + offset, blocks, 2 * n});
+        cuda::each(cuda.device(), parameters, SumOfBlocks{to, sums + offset, blocks, 2 * parameters});
     };
     total(op.grad_weight, 0);
-    total(op.grad_bias, n);
+    total(op.grad_bias, parameters);
 }
 
 } // namespace
@@ -49,7 +50,7 @@ void parameter_gradients(Cuda& cuda, const NormBackward& op) {
 void run(Cuda& cuda, const NormBackward& op) {
     if (op.grad_in)
         map_rows(cuda, BackwardKernel{}, op.grad_in, cuda.in(op.in), cuda.in(op.weight), cuda.in(op.grad_out), op.kind,
-                 op.eps);
+                 op.eps, op.rows);
     if (op.grad_weight || op.grad_bias) parameter_gradients(cuda, op);
 }
 

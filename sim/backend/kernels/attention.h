@@ -15,10 +15,11 @@ namespace amp::kernels {
 /// The extents of an attention. Heads of queries are counted over the batch: 0 ... batch * heads - 1.
 struct AttentionShape {
     std::int64_t heads = 0, shared = 1; ///< heads of queries, over the batch, and how many of them share a key's head
+    std::int64_t in_batch = 1;          ///< heads of queries of one element of the batch
     std::int64_t queries = 0, keys = 0, width = 0;
 
     AttentionShape(const Shape& q, const Shape& k)
-        : heads(q[0] * q[1]), shared(q[1] / k[1]), queries(q[2]), keys(k[2]), width(q[3]) {}
+        : heads(q[0] * q[1]), shared(q[1] / k[1]), in_batch(q[1]), queries(q[2]), keys(k[2]), width(q[3]) {}
     /// The first element of a head of queries, and of the head of keys and values that serves it.
     [[nodiscard]] AMPSCOPE_INLINE std::int64_t of_query(std::int64_t head) const { return head * queries * width; }
     [[nodiscard]] AMPSCOPE_INLINE std::int64_t of_key(std::int64_t head) const { return head / shared * keys * width; }
@@ -30,6 +31,52 @@ AMPSCOPE_INLINE std::int64_t visible(bool causal, std::int64_t row, std::int64_t
     return !causal || seen > n ? n : seen < 0 ? 0 : seen;
 }
 
+/// How much is added to scores, and which keys are hidden; without data nothing and none.
+struct AttentionMask {
+    const float* data = nullptr;
+    std::int64_t heads = 1;                                         ///< of queries, in an element of the batch
+    std::int64_t of_batch = 0, of_head = 0, of_row = 0, of_key = 0; ///< steps in memory; 0: it is the same for all
+    double divisor = 1;                                             ///< the scale, by which the mask is divided
+    FormatSpec scores = format("fp32");                             ///< their sums with the mask are rounded to it
+
+    AttentionMask(const float* elements, const Shape& shape, const op::AttentionArithmetic& how,
+                  const AttentionShape& of)
+        : data(elements), heads(of.in_batch), divisor(how.by_steps ? 1 : how.scale),
+          scores(how.by_steps ? how.steps : how.scores) {
+        std::int64_t* const steps[] = {&of_key, &of_row, &of_head, &of_batch};
+        std::int64_t step = 1;
+        for (std::size_t i = 0; i < 4; step *= shape[3 - i++])
+            if (shape[3 - i] > 1) *steps[i] = step;
+    }
+    AttentionMask() = default;
+
+    /// The numbers for a query's keys from `key` on.
+    [[nodiscard]] AMPSCOPE_INLINE AttentionMask of(std::int64_t head, std::int64_t row, std::int64_t key) const {
+        AttentionMask here = *this;
+        if (data != nullptr)
+            here.data += head / heads * of_batch + head % heads * of_head + row * of_row + key * of_key;
+        return here;
+    }
+    /// What is added to the score of key i.
+    [[nodiscard]] AMPSCOPE_INLINE float operator[](std::int64_t i) const {
+        return static_cast<float>(data[i * of_key] / divisor);
+    }
+    [[nodiscard]] AMPSCOPE_INLINE bool hides(std::int64_t i) const {
+        return (*this)[i] == -std::numeric_limits<float>::infinity();
+    }
+    /// Whether it hides all keys of a tile from all its rows.
+    [[nodiscard]] AMPSCOPE_INLINE bool hides_tile(std::int64_t head, std::int64_t row, std::int64_t rows,
+                                                  std::int64_t key, std::int64_t keys) const {
+        if (data == nullptr) return false;
+        for (std::int64_t r = row; r < row + rows; ++r) {
+            const AttentionMask here = of(head, r, key);
+            for (std::int64_t i = 0; i < keys; ++i)
+                if (!here.hides(i)) return false;
+        }
+        return true;
+    }
+};
+
 inline constexpr float no_score = -std::numeric_limits<float>::infinity();
 /// log2 e, by which a logsumexp becomes a power of 2.
 inline constexpr float log2_e = 0x1.715476p+0F;
@@ -38,6 +85,20 @@ inline constexpr double ln_2 = 0x1.62e42fefa39efp-1;
 AMPSCOPE_INLINE float power_of_2(float x) { return static_cast<float>(math::exp2(x)); }
 
 AMPSCOPE_CALL inline float rounded_step(const FormatSpec& format, float x) { return quantize(format, x); }
+
+/// Adds the mask to n scores; those of hidden keys become `no_score`.
+AMPSCOPE_INLINE void add_mask(const AttentionMask& mask, float* scores, std::int64_t n) {
+    if (mask.data == nullptr) return;
+    for (std::int64_t i = 0; i < n; ++i)
+        scores[i] = mask.hides(i) ? no_score : rounded_step(mask.scores, scores[i] + mask[i]);
+}
+
+/// What hidden keys have is 0.
+AMPSCOPE_INLINE void hide(const AttentionMask& mask, float* x, std::int64_t n) {
+    if (mask.data == nullptr) return;
+    for (std::int64_t i = 0; i < n; ++i)
+        if (mask.hides(i)) x[i] = 0;
+}
 
 /// An attention that is computed by steps, each of whose results has a format.
 struct AttentionSteps {
@@ -71,18 +132,21 @@ struct AttentionRow {
     float tile_sum = 0, factor = 1; ///< the last tile's sum of P; what the sum so far is multiplied by
 };
 
-/// Steps 1 to 3 for one row of a tile: scores of n keys, of which the first `seen` are visible, become P.
+/// Steps 1 to 3 for one row of a tile: scores of n keys, of which the first `seen` are visible but for those that the
+/// mask of the row and the tile hides, become P.
 struct AttentionRowKernel {
-    AMPSCOPE_KERNEL void run(float* scores, std::int64_t n, std::int64_t seen, const AttentionConstants& c,
-                             AttentionRow* row) {
+    AMPSCOPE_KERNEL void run(float* scores, std::int64_t n, std::int64_t seen, const AttentionMask& mask,
+                             const AttentionConstants& c, AttentionRow* row) {
         if (c.steps.apart)
             for (std::int64_t i = 0; i < seen; ++i) scores[i] = c.steps(scores[i] * c.steps.scale);
+        add_mask(mask, scores, seen);
         float max = no_score;
         for (std::int64_t i = 0; i < seen; ++i) max = scores[i] > max ? scores[i] : max;
         if (c.shift > 0 && max > no_score) max = shifted(scores, seen, c, max);
         const float next = max > row->max ? max : row->max, used = next > no_score ? next : 0;
         if (c.steps.apart) weigh_by_steps(scores, seen, c, row, used);
         else weigh(scores, seen, c, row, used);
+        hide(mask, scores, seen);
         row->max = next;
         float sum = 0;
         if (c.sums_rounded)
@@ -151,10 +215,15 @@ struct AttentionDotKernel {
 
 /// Scores become P, and dP becomes dS, of a row of a tile in backward.
 struct AttentionGradientKernel {
-    AMPSCOPE_KERNEL void run(float* scores, float* dp, std::int64_t n, std::int64_t seen, float exponent,
-                             const AttentionSteps& steps, float lse, float d) {
+    AMPSCOPE_KERNEL void run(float* scores, float* dp, std::int64_t n, std::int64_t seen, const AttentionMask& mask,
+                             float exponent, const AttentionSteps& steps, float lse, float d) {
+        if (steps.apart)
+            for (std::int64_t i = 0; i < seen; ++i) scores[i] = steps(scores[i] * steps.scale);
+        add_mask(mask, scores, seen);
         if (steps.apart) find_by_steps(scores, dp, seen, steps, lse, d);
         else find(scores, dp, seen, exponent, lse, d);
+        hide(mask, scores, seen);
+        hide(mask, dp, seen);
         for (std::int64_t i = seen; i < n; ++i) scores[i] = dp[i] = 0;
     }
 
@@ -171,7 +240,7 @@ struct AttentionGradientKernel {
     AMPSCOPE_KERNEL void find_by_steps(float* scores, float* dp, std::int64_t seen, const AttentionSteps& steps,
                                        float lse, float d) {
         for (std::int64_t i = 0; i < seen; ++i) {
-            scores[i] = steps.exp(steps(scores[i] * steps.scale) - lse);
+            scores[i] = steps.exp(scores[i] - lse);
             dp[i] = steps(steps(scores[i] * steps.scale) * steps(steps(dp[i]) - d));
         }
     }

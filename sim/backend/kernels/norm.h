@@ -25,14 +25,31 @@ AMPSCOPE_INLINE Moments moments(const float* x, std::int64_t n, op::NormKind kin
     return m;
 }
 
+/// The number of the first weight of a row of n numbers.
+AMPSCOPE_INLINE std::int64_t first_parameter(const op::NormRows& rows, std::int64_t row, std::int64_t n) {
+    return rows.groups == 1 ? 0 : row % rows.groups * (n / rows.positions);
+}
+
+/// Calls body(i, p) for the n numbers of a row: number i has the weight and the bias of number p.
+template <class Body>
+AMPSCOPE_INLINE void with_parameters(const op::NormRows& rows, std::int64_t row, std::int64_t n, const Body& body) {
+    std::int64_t p = first_parameter(rows, row, n);
+    if (rows.positions == 1) { // a loop for vectors
+        for (std::int64_t i = 0; i < n; ++i) body(i, p + i);
+        return;
+    }
+    for (std::int64_t begin = 0; begin < n; begin += rows.positions, ++p)
+        for (std::int64_t i = begin; i < begin + rows.positions; ++i) body(i, p);
+}
+
 struct NormKernel {
     AMPSCOPE_KERNEL void run(std::int64_t row, std::int64_t n, double* wide, const float* in, const float* weight,
-                             const float* bias, op::NormKind kind, double eps) {
+                             const float* bias, op::NormKind kind, double eps, op::NormRows rows) {
         const float* const x = in + row * n;
         const Moments m = moments(x, n, kind, eps);
-        for (std::int64_t i = 0; i < n; ++i) wide[i] = (x[i] - m.mean) * m.inverse * weight[i];
-        if (bias != nullptr)
-            for (std::int64_t i = 0; i < n; ++i) wide[i] += bias[i];
+        with_parameters(rows, row, n,
+                        [&](std::int64_t i, std::int64_t p) { wide[i] = (x[i] - m.mean) * m.inverse * weight[p]; });
+        if (bias != nullptr) with_parameters(rows, row, n, [&](std::int64_t i, std::int64_t p) { wide[i] += bias[p]; });
     }
 };
 
@@ -40,11 +57,12 @@ struct NormKernel {
 /// d.
 struct BackwardKernel {
     AMPSCOPE_KERNEL void run(std::int64_t row, std::int64_t n, double* wide, const float* in, const float* weight,
-                             const float* grad, op::NormKind kind, double eps) {
+                             const float* grad, op::NormKind kind, double eps, op::NormRows rows) {
         const float *x = in + row * n, *g = grad + row * n;
         const Moments m = moments(x, n, kind, eps);
         const auto count = static_cast<double>(n);
-        for (std::int64_t i = 0; i < n; ++i) wide[i] = static_cast<double>(g[i]) * weight[i];
+        with_parameters(rows, row, n,
+                        [&](std::int64_t i, std::int64_t p) { wide[i] = static_cast<double>(g[i]) * weight[p]; });
         const double mean =
             kind == op::NormKind::layer ? lane_sum(n, [&](std::int64_t i) { return wide[i]; }) / count : 0;
         const double along =
@@ -56,12 +74,22 @@ struct BackwardKernel {
 
 /// Adds one row's contribution to the gradients of weight and bias.
 struct ParameterKernel {
-    AMPSCOPE_KERNEL void run(const float* x, const float* g, std::int64_t n, op::NormKind kind, double eps,
-                             double* weight, double* bias) {
+    AMPSCOPE_KERNEL void run(std::int64_t row, std::int64_t n, const float* in, const float* grad, op::NormKind kind,
+                             double eps, op::NormRows rows, double* weight, double* bias) {
+        const float *x = in + row * n, *g = grad + row * n;
         const Moments m = moments(x, n, kind, eps);
-        for (std::int64_t i = 0; i < n; ++i) {
-            weight[i] += g[i] * ((x[i] - m.mean) * m.inverse);
-            bias[i] += g[i];
+        std::int64_t p = first_parameter(rows, row, n);
+        if (rows.positions == 1) { // a loop for vectors
+            for (std::int64_t i = 0; i < n; ++i) {
+                weight[p + i] += g[i] * ((x[i] - m.mean) * m.inverse);
+                bias[p + i] += g[i];
+            }
+            return;
+        }
+        for (std::int64_t begin = 0; begin < n; begin += rows.positions, ++p) {
+            weight[p] += lane_sum(rows.positions,
+                                  [&](std::int64_t i) { return g[begin + i] * ((x[begin + i] - m.mean) * m.inverse); });
+            bias[p] += lane_sum(rows.positions, [&](std::int64_t i) { return double{g[begin + i]}; });
         }
     }
 };
@@ -73,7 +101,7 @@ namespace amp::op {
 template <class On>
 void run(On& on, const Norm& op) {
     const float* const bias = op.bias ? on.in(op.bias) : nullptr;
-    map_rows(on, kernels::NormKernel{}, op.out, on.in(op.in), on.in(op.weight), bias, op.kind, op.eps);
+    map_rows(on, kernels::NormKernel{}, op.out, on.in(op.in), on.in(op.weight), bias, op.kind, op.eps, op.rows);
 }
 
 } // namespace amp::op

@@ -13,8 +13,8 @@ Network mlp_network(Graph& g, const ModelOptions& options, const Dataset& data, 
 /// classes.
 Network cnn_network(Graph& g, const ModelOptions& options, const Dataset& data, std::int64_t batch);
 /// B x H x H x C -> a convolution of `width` channels, then `depth` residual blocks of two 3 x 3 convolutions with
-/// batch norm; each but the first halves the image and doubles the channels, while that is larger than 2 x 2 ->
-/// the mean of all pixels -> classes (K. He et al., "Deep residual learning", 2016).
+/// batch or group norm; each but the first halves the image and doubles the channels, while that is larger than 2 x 2
+/// -> the mean of all pixels -> classes (K. He et al., "Deep residual learning", 2016).
 Network resnet_network(Graph& g, const ModelOptions& options, const Dataset& data, std::int64_t batch);
 /// B x T token numbers -> a decoder with learned positions, normalisation before attention and before the MLP of 4
 /// `width` hidden units -> the next token (Radford et al. 2019).

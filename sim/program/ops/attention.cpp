@@ -100,6 +100,17 @@ FusedAttention call_of(Graph& g, const AttentionOptions& options, TensorId q, Te
     return op;
 }
 
+void check_mask(const Graph& g, TensorId mask, const Shape& scores, bool causal) {
+    if (causal) throw std::invalid_argument("attention: expected a mask or a causal one, not both");
+    if (g.needs_gradient(mask)) throw std::invalid_argument("attention: a mask has no gradient");
+    const Shape shape = g[mask].shape;
+    bool fits = shape.size() == scores.size();
+    for (std::size_t i = 0; fits && i < shape.size(); ++i) fits = shape[i] == 1 || shape[i] == scores[i];
+    if (!fits)
+        throw std::invalid_argument(fmt::format("attention: expected a mask of ({}) or of extents of 1, got ({})",
+                                                fmt::join(scores, ", "), fmt::join(shape, ", ")));
+}
+
 } // namespace
 
 std::optional<AttentionOptions> attention_options(std::string_view text) {
@@ -143,7 +154,7 @@ std::string canonical_attention(std::string_view text) {
 }
 
 TensorId fused_attention(Graph& g, TensorId q, TensorId k, TensorId v, double scale, bool causal,
-                         const AttentionOptions& options) {
+                         const AttentionOptions& options, TensorId mask) {
     const Shape x = g[q].shape, y = g[k].shape;
     const bool fits = x.size() == 4 && y.size() == 4 && g[v].shape == y && x[0] == y[0] && x[3] == y[3] &&
                       x[1] % y[1] == 0 && (!causal || x[2] == y[2]);
@@ -153,8 +164,10 @@ TensorId fused_attention(Graph& g, TensorId q, TensorId k, TensorId v, double sc
                     {q, k, v});
     if (!(scale >= 1e-30 && scale <= 1e30)) // the maximum of a row is that of scores without it
         throw std::invalid_argument(fmt::format("attention: scale {}: expected a number from 1e-30 to 1e30", scale));
+    if (mask) check_mask(g, mask, {x[0], x[1], x[2], y[2]}, causal);
     const Graph::Plan plan = g.plan("scaled_dot_product_attention", {q, k, v});
     FusedAttention op = call_of(g, options, plan.operands[0], plan.operands[1], plan.operands[2]);
+    op.mask = mask;
     op.how.causal = causal;
     op.how.scale = scale;
     op.out = g.result(FusedAttention::name, x, plan.output);
@@ -173,6 +186,7 @@ void backward(Graph& g, const FusedAttention& op) {
                              .grad_q = g.new_gradient(op.q),
                              .grad_k = g.new_gradient(op.k),
                              .grad_v = g.new_gradient(op.v),
+                             .mask = op.mask,
                              .how = op.how,
                              .ds = op.ds};
     const auto product = [&](const FormatSpec& x, TensorId y) { return g.arithmetic().product(x, g[y].format, true); };

@@ -49,16 +49,20 @@ struct AttentionArithmetic {
     }
 };
 
-/// out = softmax(scale q k^T) v for each head: q is B x H x Q x D, k and v are B x G x K x D, where G divides H, and a
-/// head of k and v serves H / G consecutive heads of q.
+/// out = softmax(scale q k^T + mask) v for each head: q is B x H x Q x D, k and v are B x G x K x D, where G divides H,
+/// and a head of k and v serves H / G consecutive heads of q. A mask is B x H x Q x K, each extent 1 if it is the same
+/// for all. Where mask / scale, in double and rounded to FP32, is -infinity, the key is hidden from the query, as by a
+/// causal mask: it has no part in a maximum and a sum, and its P is 0 whatever its score is.
 ///
 /// Rows of q are taken `row_tile` at a time, and the keys `key_tile` at a time, in their order; the last tiles may be
-/// smaller, and tiles that a causal mask hides are left out. All numbers are FP32 and every operation is rounded to
+/// smaller, and tiles that a mask hides as a whole are left out. All numbers are FP32 and every operation is rounded to
 /// nearest-even, unless it is said otherwise. A row begins with m = -infinity, l = 0, O = 0. Each tile
-///  1. computes S = q k^T by s_product, rounded to `scores`, and the largest visible S of the row, NaNs apart.
-///     With a shift, a maximum that several scores reach, or miss by up to 0.001 / scale, is multiplied by it if it is
-///     positive, and 0 takes its place if it is negative, so that no P is near 1 (arXiv:2510.04212 and its code). P is
-///     then e^-|scale max| at most, for a factor of 2: where that is zero in FP32 or in P's format, so is the row;
+///  1. computes S = q k^T by s_product, rounded to `scores`, and the largest visible S of the row, NaNs apart. With
+///     a mask S + mask / scale, each an FP32 number, rounded to `scores`, takes the place of S, as FlashAttention-2 has
+///     it for ALiBi: a mask of 0 changes nothing. With a shift, a maximum that several scores reach, or miss by up to
+///     0.001 / scale, is multiplied by it if it is positive, and 0 takes its place if it is negative, so that no P is
+///     near 1 (arXiv:2510.04212 and its code). P is then e^-|scale max| at most, for a factor of 2: where that is zero
+///     in FP32 or in P's format, so is the row;
 ///  2. m' = max(m, that maximum), c = exponent(), f = 2^((m - m') c), where 0 takes the place of an m' of -infinity;
 ///  3. P = 2^(fma(S, c, offset - m' c)), and 0 for keys that are masked; each power is a double that is rounded once,
 ///     and then, with sums_rounded, to `p`: kernels add up what is not rounded yet, programs of a framework what is;
@@ -68,18 +72,19 @@ struct AttentionArithmetic {
 ///     sum are then rounded to `o`. Kernels add the product to O f within the matrix instruction's sum; this op adds as
 ///     algorithm 1 is written.
 /// In the end out = O / l, or O where l = 0, in double, rounded once: a row whose scores all are -infinity has zeros,
-/// if v is finite. lse = m scale + ln(l) - offset ln(2), in double, rounded once; +infinity where l = 0. A score that
-/// is NaN or +infinity makes its row NaN, if `scores` has NaN. Where roundings are counted, those of P and of each O,
-/// though no tensors, count among those of out.
+/// if v is finite, and so has one that sees no key. lse = m scale + ln(l) - offset ln(2), in double, rounded once;
+/// +infinity where l = 0. A score that is NaN or +infinity makes its row NaN, if `scores` has NaN. Where roundings are
+/// counted, those of P and of each O, though no tensors, count among those of out.
 ///
 /// `by_steps` computes as a program of a framework does whose tensors all have the format `steps`, such as the code of
 /// arXiv:2510.04212: every result is an FP32 number that is rounded to `steps`. S times the scale takes the place of S,
-/// a maximum is reached from max - 0.001 on, f = e^(m - m'), P = e^(S - m') 2^offset, where the exponents, each result
-/// and, once more, lse = m + (ln(l) - offset ln(2)) are rounded.
+/// and that plus the mask if there is one. A maximum is reached from max - 0.001 on, f = e^(m - m'), P = e^(S - m')
+/// 2^offset, where the exponents, each result and, once more, lse = m + (ln(l) - offset ln(2)) are rounded.
 struct FusedAttention {
     static constexpr std::string_view name = "fused_attention";
     TensorId q, k, v, out;
-    TensorId lse; ///< B x H x Q in FP32
+    TensorId lse;    ///< B x H x Q in FP32
+    TensorId mask{}; ///< added to the scaled scores; it has no gradient
     AttentionArithmetic how{};
     FormatSpec p = format("fp32"), sums = format("fp32"), o = format("fp32");
     FormatSpec ds = format("fp32"); ///< for its gradient
@@ -92,7 +97,7 @@ struct FusedAttention {
     [[nodiscard]] constexpr float within() const {
         return static_cast<float>(how.by_steps ? 0.001 : 0.001 / how.scale);
     }
-    [[nodiscard]] auto inputs() const { return std::array{q, k, v}; }
+    [[nodiscard]] auto inputs() const { return std::array{q, k, v, mask}; }
     [[nodiscard]] auto outputs() const { return std::array{out, lse}; }
     [[nodiscard]] auto products() const { return std::array{how.s_product, o_product}; }
     /// Whether all is kept in FP32.
@@ -101,16 +106,18 @@ struct FusedAttention {
         return how.scores == fp32 && how.steps == fp32 && p == fp32 && sums == fp32 && o == fp32;
     }
 };
+/// A mask cannot be causal, too.
 TensorId fused_attention(Graph& g, TensorId q, TensorId k, TensorId v, double scale, bool causal,
-                         const AttentionOptions& options = {});
+                         const AttentionOptions& options = {}, TensorId mask = {});
 void backward(Graph& g, const FusedAttention& op);
 void run(Cpu& cpu, const FusedAttention& op);
 void run(Cuda& cuda, const FusedAttention& op);
 
 /// The gradients of q, k and v; absent ones are not computed. D, for each row, is the chain of fused multiply-adds of
 /// grad_out and out over the channels, from +0. For each head, each tile of keys and then each tile of rows:
-///  1. S as in forward, P = 2^(fma(S, c, -(lse log2 e))), where log2 e is an FP32 number, and 0 for masked keys;
-///  2. dP = grad_out v^T, dS = P (dP - D), and 0 for masked keys;
+///  1. S as in forward, with the mask, P = 2^(fma(S, c, -(lse log2 e))), where log2 e is an FP32 number, and 0 for
+///     hidden keys;
+///  2. dP = grad_out v^T, dS = P (dP - D), and 0 for hidden keys;
 ///  3. P and dS are rounded to `ds`, which counts once among the roundings of counted(); dV += P^T grad_out,
 ///     dK += dS^T q, dQ += dS k: each product is added to the total in FP32, which begins at +0. Totals of k and v go
 ///     over the heads that they serve, one after the other.
@@ -123,12 +130,13 @@ struct FusedAttentionBackward {
     static constexpr std::string_view name = "fused_attention_backward";
     TensorId q, k, v, out, lse, grad_out;
     TensorId grad_q, grad_k, grad_v;
+    TensorId mask{};
     AttentionArithmetic how{};
     FormatSpec ds = format("fp32");
     MatmulArithmetic dp_product{}, dv_product{}, dk_product{}, dq_product{};
     /// The gradient among whose roundings those of P and dS count.
     [[nodiscard]] constexpr TensorId counted() const { return grad_k ? grad_k : grad_v ? grad_v : grad_q; }
-    [[nodiscard]] auto inputs() const { return std::array{q, k, v, out, lse, grad_out}; }
+    [[nodiscard]] auto inputs() const { return std::array{q, k, v, out, lse, grad_out, mask}; }
     [[nodiscard]] auto outputs() const { return std::array{grad_q, grad_k, grad_v}; }
     [[nodiscard]] auto products() const {
         return std::array{how.s_product, dp_product, dv_product, dk_product, dq_product};

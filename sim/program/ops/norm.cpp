@@ -1,5 +1,8 @@
 #include <ampscope/sim/program/graph.h>
 
+#include <fmt/format.h>
+#include <stdexcept>
+
 namespace amp::op {
 
 namespace {
@@ -27,6 +30,32 @@ TensorId rms_norm(Graph& g, TensorId in, TensorId weight, double eps) {
     return norm(g, NormKind::rms, in, weight, {}, eps);
 }
 
+TensorId group_norm(Graph& g, TensorId in, TensorId weight, TensorId bias, std::int64_t groups, double eps) {
+    constexpr std::string_view name = "group_norm";
+    const Shape x = g[in].shape;
+    const auto fits = [&](TensorId p) { return !p || g[p].shape == Shape{x[1]}; };
+    if (x.size() < 2 || !weight || !fits(weight) || !fits(bias))
+        shape_error(name, "N x C x ... and C", g, {in, weight});
+    if (groups < 1 || x[1] % groups != 0)
+        throw std::invalid_argument(
+            fmt::format("[{}] expected a number of groups that divides {} channels, got {}", name, x[1], groups));
+    std::vector<TensorId> operands = {in, weight};
+    if (bias) operands.push_back(bias);
+    const Graph::Plan plan = g.plan(name, operands);
+    const std::int64_t rows = x[0] * groups;
+    const TensorId row = view(g, plan.operands[0], {rows, g[in].count() / rows});
+    const TensorId out = g.result(name, g[row].shape, plan.output);
+    g.append(Norm{NormKind::layer,
+                  row,
+                  plan.operands[1],
+                  bias ? plan.operands[2] : TensorId{},
+                  out,
+                  eps,
+                  {groups, g[in].count() / (x[0] * x[1])}},
+             plan.rule);
+    return view(g, out, x);
+}
+
 void backward(Graph& g, const Norm& op) {
     NormBackward b{op.kind,
                    op.in,
@@ -35,7 +64,8 @@ void backward(Graph& g, const Norm& op) {
                    g.new_gradient(op.in),
                    g.new_gradient(op.weight),
                    g.new_gradient(op.bias),
-                   op.eps};
+                   op.eps,
+                   op.rows};
     g.append(b, "formats of forward");
     if (b.grad_in) g.contribute(op.in, b.grad_in);
     if (b.grad_weight) g.contribute(op.weight, b.grad_weight);

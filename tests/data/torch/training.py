@@ -150,13 +150,16 @@ def cnn(p, x, y):
     return F.cross_entropy(torch_linear(p, "head", x.flatten(1), 10), y)
 
 
-def resnet(p, x, targets, width=4, depth=3):
+def resnet(p, x, targets, width=4, depth=3, groups=0):
     def normed(name, x, channels, kernel, stride):
         c = x.shape[1]
         w = p(name + ".weight", (channels, kernel * kernel * c), "normal", np.sqrt(2 / (channels * kernel * kernel)))
         w = w.reshape(channels, kernel, kernel, c).permute(0, 3, 1, 2)
         x = F.conv2d(x, w, stride=stride, padding=kernel // 2)
-        gain, bias = (p(name + ".bn." + n, (channels,), "constant", v) for n, v in (("weight", 1), ("bias", 0)))
+        norm = ".gn." if groups else ".bn."
+        gain, bias = (p(name + norm + n, (channels,), "constant", v) for n, v in (("weight", 1), ("bias", 0)))
+        if groups:
+            return F.group_norm(x, groups, gain, bias)
         running = p.buffers.setdefault(name, (torch.zeros(channels), torch.ones(channels)))
         return F.batch_norm(x, *running, gain, bias, training=p.training)
 
@@ -303,6 +306,7 @@ def main():
     later = [("llama", llama, modular(13), 0.1),
              ("llama tied", lambda *a: llama(*a, kv_heads=6, tied=True, theta=50.0), modular(13), 0.1),
              ("resnet", resnet, digits(), 0.1, 16, digits(held_out=True)),
+             ("resnet group norm", lambda *a: resnet(*a, groups=2), digits(), 0.1),
              ("mlp smoothed", lambda *a: mlp(*a, loss=smoothed), digits(), 0.1),
              ("gpt smoothed", lambda *a: gpt(*a, loss=smoothed), modular(13), 0.1)]
     if sys.argv[1:] != ["clipping"]:

@@ -160,6 +160,16 @@ def as_values(x, format, name):
     return x.astype(np.float32, copy=False)
 
 
+def as_mask(x, name):
+    """What a mask adds to scores, in FP32: of booleans 0 where they are true and -infinity elsewhere."""
+    array, dtype = _array_of(x)
+    if dtype == "bool":
+        return np.where(array, np.float32(0), np.float32(-np.inf))
+    if array.dtype.kind in "iu" and dtype not in FORMATS:
+        raise TypeError(f"{name}: expected booleans or floating-point numbers, got {dtype}")
+    return as_values(x, as_format("fp32"), name)
+
+
 def as_codes(x, format):
     """Codes of the format as unsigned integers: from integers, or from an array whose element type is that format."""
     x, name = _array_of(x)

@@ -122,9 +122,9 @@ def product(call, a, b, bias=None):
     return _apply(call, a, b, bias)
 
 
-def attention(call, q, k, v):
-    """Fused attention, which call.op describes."""
-    return _apply(call, q, k, v)
+def attention(call, q, k, v, mask):
+    """Fused attention, which call.op describes; of FP32 the mask, or None."""
+    return _apply(call, q, k, v, mask)
 
 
 def elementwise(call, *operands):

@@ -51,6 +51,14 @@ def _activation(name):
     return lambda emulation, x: emulation.elementwise(name, x)
 
 
+def _in_place(name):
+    """Computed from a copy, which backward reads again."""
+    def compute(emulation, x):
+        result = emulation.elementwise(name, x.clone())
+        return None if result is None else x.copy_(result)
+    return compute
+
+
 def _gelu(emulation, x, *, approximate="none"):
     return emulation.elementwise("gelu" if approximate == "none" else "gelu_tanh", x)
 
@@ -73,6 +81,12 @@ def _rms_norm(emulation, x, shape, weight=None, eps=None):
         return None
     return emulation.elementwise("rms_norm", x, weight,
                                  settings=(torch.finfo(x.dtype).eps if eps is None else eps,))
+
+
+def _group_norm(emulation, x, groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True):
+    if weight is None or x.dim() < 2 or x.shape[1] % groups:
+        return None
+    return emulation.elementwise("group_norm", x, weight, bias, settings=(groups, eps))
 
 
 def _within(indices, end):
@@ -108,9 +122,11 @@ def _mse_loss(emulation, x, target, reduction=1):
 
 
 TAKE_NUMBERS = ("add.Tensor", "mul.Tensor")  # which PyTorch rounds once, too
+IN_PLACE = ("tanh_", "sigmoid_", "silu_")  # relu_ rounds nothing
 _ROWS = (("add.Tensor", _add), ("mul.Tensor", _mul), ("gelu", _gelu), ("softmax.int", _softmax),
-         ("layer_norm", _layer_norm), ("rms_norm", _rms_norm), ("embedding", _embedding),
+         ("layer_norm", _layer_norm), ("rms_norm", _rms_norm), ("group_norm", _group_norm), ("embedding", _embedding),
          ("cross_entropy_loss", _cross_entropy), ("mse_loss", _mse_loss),
-         *((name, _activation(name)) for name in ("relu", "tanh", "sigmoid")))
+         *((name, _activation(name)) for name in ("relu", "tanh", "sigmoid", "silu")),
+         *((name, _in_place(name.rstrip("_"))) for name in IN_PLACE))
 
 RULES = tuple(Rule(name, compute, is_elementwise=True) for name, compute in _ROWS)

@@ -247,7 +247,7 @@ class Emulation:
 
     def take(self, rule, original, args, kwargs):
         """The result of an op: by its rule, if it is the model's."""
-        tensors = [t for t in args if isinstance(t, torch.Tensor)
+        tensors = [t for i, t in enumerate(args) if isinstance(t, torch.Tensor) and i != rule.mask
                    and not (rule.takes_sizes and not t.is_floating_point())]
         if not self.is_inside and all(self._owner_of(self._parameter_of(t)) is None for t in tensors):
             return original(*args, **kwargs)
@@ -338,10 +338,10 @@ class Emulation:
                            result=torch.float32 if wide else None)
         return _eager.product(call, a, b, bias)
 
-    def fused_attention(self, q, k, v, scale, causal):
-        """Of B x H x Q x D, and of B x G x K x D twice."""
+    def fused_attention(self, q, k, v, mask, scale, causal):
+        """Of B x H x Q x D, and of B x G x K x D twice; mask: FP32, B x H x Q x K or extents of 1, added to scores."""
         call = _eager.Call(self, self.attention, self.name, self._precision, settings=(float(scale), float(causal)))
-        return _eager.attention(call, q, k, v)
+        return _eager.attention(call, q, k, v, mask)
 
     def context(self, layer, part, is_product):
         state = casts = None

@@ -25,7 +25,8 @@ def install(emulation, undo):
         _make_kernels()
     _replace(_kernels.keys() - _elementwise_kernels, undo)
     others = undo.enter_context(contextlib.ExitStack())
-    compared = {(name, key) for name, key in _elementwise_kernels if name not in _elementwise.TAKE_NUMBERS}
+    compared = {(name, key) for name, key in _elementwise_kernels
+                if name not in (*_elementwise.TAKE_NUMBERS, *_elementwise.IN_PLACE)}
     _replace(_elementwise_kernels if emulation.computes_all else compared, others)
     emulation.when_compared = others.close
 

@@ -12,19 +12,19 @@ EMPTY = "without elements"
 
 class Rule(NamedTuple):
     """An op; what computes it, or gives None for what it does not do; which argument may be the weight of a layer:
-    always, or if it is a parameter; whether it multiplies no matrices; and whether integers among its operands are
-    sizes."""
+    always, or if it is a parameter; whether it multiplies no matrices; whether integers among its operands are sizes;
+    and which argument may be of another type, as a mask may."""
     name: str
     compute: Any
     weight: int | None = None
     is_layer: bool = False
     is_elementwise: bool = False
     takes_sizes: bool = False
+    mask: int | None = None
 
 
 def unfit(tensors):
     """Why an op on these tensors is not emulated; None: it is."""
-    tensors = [t for i, t in enumerate(tensors) if i < 2 or t.is_floating_point() or t.is_complex()]  # a mask is none
     for t in tensors:
         if t.is_nested:
             return "of a nested tensor"
@@ -139,8 +139,28 @@ def _as_convolution(x, weight, stride, padding, dilation, output_padding, groups
     return F.pad(x, margins), turned, [1] * len(stride), [0] * len(stride)
 
 
-def _fits_tiles(q, k, v, scale, causal, enable_gqa):
-    """Whether fused attention takes these operands."""
+def _added(mask):
+    """What a mask adds to the scores: a boolean one says which keys take part."""
+    return torch.zeros(mask.shape).masked_fill_(~mask, -math.inf) if mask.dtype == torch.bool else mask.float()
+
+
+def _batched(t):
+    """Matrices as B x H x ROWS x COLUMNS."""
+    return t.reshape((1,) * (4 - t.dim()) + t.shape) if t.dim() < 4 else t.flatten(0, -4)
+
+
+def _mask_of(mask, q, k):
+    """A mask in four axes, as fused attention takes it: extents of 1 are the same for all."""
+    mask = _added(mask)
+    mask = mask.reshape((1,) * (q.dim() - mask.dim()) + mask.shape)
+    return _batched(mask if mask.dim() < 5 else mask.expand(*q.shape[:-3], *mask.shape[-3:]))
+
+
+def _fits_tiles(q, k, v, mask, scale, causal, enable_gqa):
+    """Whether fused attention takes these operands. It gives a mask no gradient."""
+    if mask is not None and (mask.requires_grad or mask.dim() > q.dim() or mask.numel() == 0 or any(
+            m not in (1, n) for m, n in zip(mask.shape[::-1], (k.shape[-2], *q.shape[-2::-1])))):
+        return False
     heads = q.shape[-3:-2] == k.shape[-3:-2] or (enable_gqa and q.shape[-3] % k.shape[-3] == 0)
     return (heads and q.shape[:-3] == k.shape[:-3] and q.shape[-1] == k.shape[-1] and k.shape == v.shape
             and (not causal or q.shape[-2] == k.shape[-2]) and 1e-30 <= scale <= 1e30)
@@ -148,14 +168,15 @@ def _fits_tiles(q, k, v, scale, causal, enable_gqa):
 
 def _attention(emulation, q, k, v, mask=None, dropout=0.0, causal=False, *, scale=None, enable_gqa=False):
     """softmax(q k^T * scale + mask) v, with scores, their scale, mask and softmax in FP32, and probabilities rounded to
-    the format of v, as kernels that keep the scores on the chip do. A row without any key gives zeros."""
-    if causal and mask is not None:
+    the format of v, as kernels that keep the scores on the chip do. A row without any key gives zeros. In tiles it is
+    op::FusedAttention, whose mask is divided by the scale before it is added."""
+    if mask is not None and (causal or mask.dtype not in (torch.bool, torch.float32, q.dtype)):
         return None  # an error
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    tiles = emulation.attention != "plain" and mask is None and not dropout
-    if tiles and _fits_tiles(q, k, v, scale, causal, enable_gqa):
-        full = (t.reshape(1, -1, *t.shape[-2:]) if t.dim() < 4 else t.flatten(0, -4) for t in (q, k, v))
-        return emulation.fused_attention(*full, scale, causal).reshape(q.shape)
+    tiles = emulation.attention != "plain" and not dropout
+    if tiles and _fits_tiles(q, k, v, mask, scale, causal, enable_gqa):
+        added = None if mask is None else _mask_of(mask, q, k)
+        return emulation.fused_attention(*map(_batched, (q, k, v)), added, scale, causal).reshape(q.shape)
     if enable_gqa:
         k, v = (t.repeat_interleave(q.shape[-3] // t.shape[-3], -3) for t in (k, v))
     batch = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
@@ -169,8 +190,9 @@ def _attention(emulation, q, k, v, mask=None, dropout=0.0, causal=False, *, scal
         scores, empty = scores.masked_fill(~mask, -math.inf), ~mask.any(-1, keepdim=True)
     elif mask is not None:
         scores, empty = scores + mask.float(), (mask == -math.inf).all(-1, keepdim=True)
-    shares = torch.softmax(scores, -1)
-    if empty is not None and empty.any():
+    has_empty = empty is not None and bool(empty.any())
+    shares = torch.softmax(scores.masked_fill(empty, 0) if has_empty else scores, -1)
+    if has_empty:
         shares = shares.masked_fill(empty, 0)
     return emulation.product(torch.dropout(shares, dropout, dropout > 0).to(v.dtype), v)
 
@@ -219,7 +241,7 @@ _FORMS = (Rule("mm", _mm, 1), Rule("addmm", _addmm, 2), Rule("bmm", _bmm, 1), Ru
 
 RULES = (
     Rule("linear", _linear, 1, True), Rule("convolution", _convolution, 1, True),
-    Rule("scaled_dot_product_attention", _attention), Rule("vdot", _dot),
+    Rule("scaled_dot_product_attention", _attention, mask=3), Rule("vdot", _dot),
     Rule("_grouped_mm", _grouped_mm, 1, takes_sizes=True),
     *_FORMS, *(Rule(r.name + ".out", _into(r.compute), r.weight) for r in _FORMS),
     *(Rule(r.name + "_", _in_place(r.compute), r.weight) for r in _FORMS if r.name.startswith(("add", "badd"))),
