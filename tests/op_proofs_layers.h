@@ -30,6 +30,12 @@ inline void prove_op(Of<op::Scale>, Tally& tally) {
             return op::Scale{in[0], out, 0x1.8p-9};
         },
         [](const Real& x, const Real&) { return Real(x * 3 / 1024); });
+    prove_map(
+        tally, "scale in FP32", 1,
+        [](const auto& in, TensorId out) {
+            return op::Scale{in[0], out, -4.775, true};
+        },
+        [](const Real& x, const Real&) { return Real(rounded("fp32", Real(x * rounded("fp32", Real(-4.775))))); });
 }
 
 inline void prove_op(Of<op::Cast>, Tally& tally) {

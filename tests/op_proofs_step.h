@@ -199,6 +199,21 @@ inline void prove_op(Of<op::Lerp>, Tally& tally) {
                     const Real product = (w < 0.5 ? w : single(w - 1)) * difference;
                     return single((contract ? product : single(product)) + (w < 0.5 ? a : b));
                 });
+    Bench b;
+    const TensorId x = b.tensor({300}, "bf16"), y = b.tensor({300}, "bf16"), out = b.tensor({300}, "fp32");
+    b.start({x, y});
+    for (const int t : {1, 2, 3, 1000}) {
+        b.cpu().context.update = t;
+        b.cpu().run(op::Lerp{x, y, out, 0.9, false, -0.8});
+        const Real w = single(Real(0.9) * pow(Real(t), Real(-0.8)));
+        Reals want;
+        const Reals from = b.values(x), to = b.values(y);
+        for (std::size_t i = 0; i < from.size(); ++i) {
+            const Real difference = single(to[i] - from[i]);
+            want.push_back(w < 0.5 ? single(w * difference) + from[i] : single(single(w - 1) * difference) + to[i]);
+        }
+        b.expect(tally, out, want, fmt::format("lerp by 0.9 * {}^-0.8", t));
+    }
 }
 
 inline void prove_op(Of<op::Normalize>, Tally& tally) {
@@ -223,6 +238,62 @@ inline void prove_op(Of<op::Normalize>, Tally& tally) {
                     b.expect(tally, out, scaled, "normalize by a large norm");
                 }
             }
+    for (const char* name : {"fp32", "bf16"})
+        for (const double least : {1e-7, 0.1, 1e3}) {
+            Bench b;
+            const TensorId in = b.tensor({200}, "bf16"), norm = b.tensor({}, name), out = b.tensor({200}, "bf16");
+            b.start({in, norm});
+            const Real sum = b.values(norm)[0] + Real(rounded("fp32", Real(least)));
+            const Real divisor = rounded(name, Real(rounded("fp32", sum)));
+            Reals want;
+            for (const Real& x : b.values(in)) want.emplace_back(rounded("fp32", Real(x / divisor)));
+            b.cpu().run(op::Normalize{in, norm, out, least, false, true});
+            b.expect(tally, out, want, "normalize by a sum");
+        }
+}
+
+/// A mean is the square of a norm, divided.
+inline void prove_op(Of<op::MeanSquare>, Tally& tally) {
+    for (const char* result : proved_formats)
+        for (const bool of_columns : {false, true})
+            for (const auto& [rows, columns] : {std::pair{1, 1}, {3, 50}, {50, 3}, {17, 33}}) {
+                Bench b;
+                const TensorId in = b.tensor({rows, columns}, "fp16"),
+                               out = b.tensor({of_columns ? columns : rows}, result);
+                b.run(op::MeanSquare{in, out, of_columns}, {in});
+                Reals sums(static_cast<std::size_t>(of_columns ? columns : rows)), want;
+                const Reals x = b.values(in);
+                for (int i = 0; i < rows; ++i)
+                    for (int j = 0; j < columns; ++j) {
+                        const Real& value = x[static_cast<std::size_t>(i * columns + j)];
+                        sums[static_cast<std::size_t>(of_columns ? j : i)] += value * value;
+                    }
+                for (const Real& sum : sums) {
+                    const Real norm = rounded(result, Real(sqrt(sum))), square = rounded("fp32", Real(norm * norm));
+                    const Real stored = rounded(result, square), mean = stored / Real(of_columns ? rows : columns);
+                    want.emplace_back(rounded("fp32", mean));
+                }
+                b.expect(tally, out, want, "mean_square");
+            }
+}
+
+inline void prove_op(Of<op::InverseRoot>, Tally& tally) {
+    for (const char* name : {"fp32", "bf16", "fp16"})
+        for (const double least : {0x1p-20, 0.3}) { // 0.3 is no number of these formats
+            Bench b;
+            const TensorId in = b.tensor({300}, name), out = b.tensor({300}, name);
+            b.start({in});
+            for (float& x : b.cpu()[in]) x = std::fabs(x);
+            b.cpu()[in][7] = 0;
+            const Real bound = rounded(name, Real(least));
+            Reals want;
+            for (const Real& x : b.values(in)) {
+                const Real root = rounded("fp32", Real(sqrt(std::max(x, bound))));
+                want.emplace_back(rounded("fp32", Real(1 / root)));
+            }
+            b.cpu().run(op::InverseRoot{in, out, least});
+            b.expect(tally, out, want, "inverse_root");
+        }
 }
 
 inline void prove_op(Of<op::AddScaled>, Tally& tally) {

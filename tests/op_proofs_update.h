@@ -16,6 +16,8 @@ struct ReferenceUpdate {
     const char* format_name;
     int t;
     float w, g, m, v;
+    float weight_norm = 0, direction_norm = 0; ///< Adafactor's, of `count` elements
+    std::size_t count = 1;
 
     [[nodiscard]] static float single(const Real& x) { return rounded("fp32", x); }
     /// An operation's result in FP32, stored in a tensor.
@@ -191,6 +193,15 @@ struct ReferenceUpdate {
         w = add_scaled(w, g, -(o.learning_rate * 1.5));
     }
 
+    /// torch.optim.Adafactor, once its direction is there: g is that.
+    void adafactor() {
+        const double root = std::sqrt(static_cast<double>(count));
+        const double size = std::max(o.eps2, weight_norm / root), excess = direction_norm / (root * o.update_clip);
+        const double rate = size * std::min(o.learning_rate, 1 / std::sqrt(static_cast<double>(t)));
+        if (o.weight_decay != 0) w = store(Real(w) * single(Real(1 - o.learning_rate * o.weight_decay)));
+        w = add_scaled(w, g, -(rate / std::max(1.0, excess)));
+    }
+
     void sgd_step() {
         switch (o.order) {
         case OptimizerOrder::torch:
@@ -202,7 +213,8 @@ struct ReferenceUpdate {
         case OptimizerOrder::torchao:
         case OptimizerOrder::bitsandbytes:
         case OptimizerOrder::optimi:
-        case OptimizerOrder::lion_pytorch: FAIL("there is no SGD in this order");
+        case OptimizerOrder::lion_pytorch:
+        case OptimizerOrder::keller_jordan: FAIL("there is no SGD in this order");
         }
     }
 
@@ -210,6 +222,7 @@ struct ReferenceUpdate {
         if (o.kind == OptimizerKind::sgd) return sgd_step();
         if (o.kind == OptimizerKind::lion) return lion();
         if (o.kind == OptimizerKind::muon) return muon();
+        if (o.kind == OptimizerKind::adafactor) return adafactor();
         switch (o.order) {
         case OptimizerOrder::torch:
         case OptimizerOrder::torch_1: return torch_adam();
@@ -220,7 +233,8 @@ struct ReferenceUpdate {
         case OptimizerOrder::ms_amp: return apex_or_ms_amp();
         case OptimizerOrder::torchao: return torchao_adam();
         case OptimizerOrder::optimi: return optimi_adam();
-        case OptimizerOrder::lion_pytorch: FAIL("there is no Adam in this order");
+        case OptimizerOrder::lion_pytorch:
+        case OptimizerOrder::keller_jordan: FAIL("there is no Adam in this order");
         }
     }
 };
@@ -232,7 +246,7 @@ inline void prove_update(Tally& tally, const OptimizerOptions& options, const ch
     constexpr std::size_t count = 30;
     Bench b;
     const TensorId w = b.tensor({count}, name), g = b.tensor({count}, name), m = b.tensor({count}, name),
-                   v = b.tensor({count}, name);
+                   v = b.tensor({count}, name), weight_norm = b.tensor({}, name), direction_norm = b.tensor({}, name);
     const bool has_m = options.has_m(), has_v = options.has_v();
     const op::Update op{.options = options,
                         .weight = w,
@@ -240,13 +254,27 @@ inline void prove_update(Tally& tally, const OptimizerOptions& options, const ch
                         .m = has_m ? m : TensorId{},
                         .v = has_v ? v : TensorId{},
                         .compensation = {},
-                        .rate_factor = facts_of(options.kind).orthogonalizes ? 1.5 : 1};
+                        .rate_factor = facts_of(options.kind).orthogonalizes ? 1.5 : 1,
+                        .weight_norm = weight_norm,
+                        .direction_norm = direction_norm};
     b.start({w});
-    for (const int t : {1, 2, 3, 4}) {
+    for (const int t : {1, 2, 3, 400}) {
         b.fill(g, 0.1);
+        // Sizes of weights and steps on both sides of where Adafactor bounds them.
+        b.write(weight_norm, {quantize(format(name), t % 2 == 0 ? 2.7 : 0.001)});
+        b.write(direction_norm, {quantize(format(name), t < 3 ? 17.3 : 1.2)});
         std::vector<float> want_w, want_m, want_v;
         for (std::size_t i = 0; i < count; ++i) {
-            ReferenceUpdate element{options, name, t, b.cpu()[w][i], b.cpu()[g][i], b.cpu()[m][i], b.cpu()[v][i]};
+            ReferenceUpdate element{options,
+                                    name,
+                                    t,
+                                    b.cpu()[w][i],
+                                    b.cpu()[g][i],
+                                    b.cpu()[m][i],
+                                    b.cpu()[v][i],
+                                    b.cpu()[weight_norm][0],
+                                    b.cpu()[direction_norm][0],
+                                    count};
             element.step();
             want_w.push_back(element.w);
             want_m.push_back(element.m);

@@ -142,7 +142,8 @@ TEST_CASE("bad input") {
     fs::remove_all(scratch / "both");
     adam.check_error(AMP_SAMPLE "/deep_tanh --tensor nothing", 1, {"holds no weights' gradients"});
     adam.check_error("", 2, {"PATH is required"});
-    adam.check_error(AMP_SAMPLE " --optimizer sgd", 2, {"sgd has no eps"});
+    for (const std::string optimizer : {"sgd", "lion", "muon-jordan", "adafactor"})
+        adam.check_error(AMP_SAMPLE " --optimizer " + optimizer, 2, {optimizer + " has no eps of Adam's"});
     adam.check_error(AMP_SAMPLE " --state e8m0", 2, {"holds scales"});
     adam.check_error(AMP_SAMPLE " --eps 2", 2, {"--eps: expected a number from 0 to 1"});
     adam.check_error(AMP_SAMPLE " --eps 1e-8 --json - --svg -", 2, {"only one of"});
@@ -151,7 +152,7 @@ TEST_CASE("bad input") {
     CHECK(Json::parse(mixed.out)["inputs"].size() == 1);
 }
 
-TEST_CASE("a run of Muon is not judged as one of Adam's") {
+TEST_CASE("runs of Muon and Adafactor are not judged as Adam's") {
     const Scratch scratch;
     const std::string runs = (scratch / "runs").string();
     const std::string muon = AMP_TRAIN " --model mlp --steps 3 --optimizer muon ";
@@ -160,5 +161,7 @@ TEST_CASE("a run of Muon is not judged as one of Adam's") {
     for (const char* options : {"", " --optimizer adamw"})
         adam.check_error(runs + "/fp32,accumulate=hopper-wgmma-bf16" + options, 1, {"the run's optimizer is Muon"});
     CHECK(contains(run_command(muon + "--adamw-lr 0").err, "--adamw-lr"));
+    REQUIRE(run_command(AMP_TRAIN " --model mlp --steps 3 --optimizer adafactor --record " + runs).code == 0);
+    adam.check_error(runs + "/fp32", 1, {"ADAFACTOR, which has no eps of Adam's"});
     CHECK(contains(run_command(muon + "--momentum 1.5").err, "a momentum in (0, 1] for Muon"));
 }

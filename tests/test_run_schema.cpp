@@ -65,6 +65,8 @@ TEST_CASE("run.json has the keys of its schema and no other, and what is read of
     rare.shard.sharding = Sharding::zero1;
     rare.optimizer = optimizer("muon").options;
     for (const std::string& key : keys_of_run(configuration_of(rare, {}))) written.insert(key);
+    rare.optimizer = optimizer("adafactor").options;
+    for (const std::string& key : keys_of_run(configuration_of(rare, {}))) written.insert(key);
     std::set<std::string> schema;
     for (const RunKey& key : run_keys())
         if (key.writer != RunWriter::recorder) schema.insert(key.pointer);

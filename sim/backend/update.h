@@ -31,6 +31,9 @@ struct ParameterState {
     ScaledState scaled{};
     UpdateRounding rounding = UpdateRounding::nearest; ///< how new weights are rounded to weight_format
     std::uint8_t random_bits = 32;                     ///< stochastic rounding draws so many for each weight
+    /// Adafactor's: the norms of the weight before the step and of `gradient`, which is the direction of the step. On
+    /// the backend's memory, as the spans are.
+    const float *weight_norm = nullptr, *direction_norm = nullptr;
 };
 
 struct UpdateCounts {
@@ -42,7 +45,8 @@ struct UpdateCounts {
 };
 
 /// Makes one step. Every NaN is 0x7fc00000. Results follow from single correctly rounded operations in a stated order,
-/// so they do not depend on compiler or vector width; 1 - beta^t is computed in FP64, as in Python.
+/// so they do not depend on compiler or vector width; 1 - beta^t is computed in FP64, as in Python. Throws
+/// std::invalid_argument for Adafactor without norms.
 UpdateCounts update(const OptimizerOptions& options, const UpdateStep& step, const ParameterState& state);
 
 /// Rounds x to the format under its scales and back, which is what an optimizer's next step reads of the tensor. One

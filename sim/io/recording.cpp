@@ -66,8 +66,8 @@ std::map<std::string, TensorKind> stated_kinds(const TensorFile& file) {
 
 /// The kind of a tensor that no file states, by its name.
 TensorKind usual_kind(std::string_view tensor, bool in_state, TensorKind unstated) {
-    constexpr std::array<std::string_view, 5> state_names = {".m", ".v", ".compensation", ".delayed_scale",
-                                                             ".amax_history"};
+    constexpr std::array<std::string_view, 7> state_names = {
+        ".m", ".v", ".row_var", ".col_var", ".compensation", ".delayed_scale", ".amax_history"};
     const auto ends = [&](std::string_view suffix) { return tensor.ends_with(suffix); };
     if (state_name(tensor) || is_setting(tensor)) return TensorKind::state;
     if (in_state) return std::ranges::any_of(state_names, ends) ? TensorKind::state : TensorKind::weight;

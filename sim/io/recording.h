@@ -118,12 +118,12 @@ struct FindOptions {
 /// only if options.dtype is given.
 /// Step: metadata "step", else the number that ends the file's name (step_000100, grads-7). Kind: metadata "kinds" (a
 /// JSON object: tensor -> a name of tensor_kind_names), which is read as of the version in metadata "schema_version",
-/// or of version 1 without it. Without that, in state/ of a run folder, names that end in .m, .v, .compensation,
-/// .delayed_scale or .amax_history are of state, the others weights; elsewhere names that end in .out.grad are of
-/// activation gradients, others in .grad of weight gradients, those of a checkpoint's optimizer (optimizer_state.h) of
-/// state, all others in its file of weights, and those in other files of the kind `unstated`. Scale of
-/// gradients: metadata "loss_scale", else 1; of other kinds: 1. Of files of TransformerEngine's DumpTensors, the path
-/// says step, kind, layer and rank, and a tensor is named "rank_0.LAYER_TENSOR.high_precision" (dump_path.h).
+/// or of version 1 without it. Without that, in state/ of a run folder, names that end in .m, .v, .row_var, .col_var,
+/// .compensation, .delayed_scale or .amax_history are of state, the others weights; elsewhere names that end in
+/// .out.grad are of activation gradients, others in .grad of weight gradients, those of a checkpoint's optimizer
+/// (optimizer_state.h) of state, all others in its file of weights, and those in other files of the kind `unstated`.
+/// Scale of gradients: metadata "loss_scale", else 1; of other kinds: 1. Of files of TransformerEngine's DumpTensors,
+/// the path says step, kind, layer and rank, and a tensor is named "rank_0.LAYER_TENSOR.high_precision" (dump_path.h).
 /// Tensors of the same name, step and bytes are listed once, with a warning, from a file that states the scale if there
 /// is one, unless find.repeats; under two different stated scales both are listed, and so are single numbers of an
 /// optimizer's state, such as its steps, which many checkpoints have in common. Files that cannot be read become

@@ -66,6 +66,17 @@ constexpr OptimizerRow optimizer_table[] = {
       .nesterov = true,
       .rate_scale = RateScale::match_rms_adamw},
      "torch.optim.Muon, adjust_lr_fn=\"match_rms_adamw\", and AdamW with the same learning rate"},
+    {"muon-spectral",
+     {.kind = OptimizerKind::muon,
+      .weight_decay = 0.1,
+      .momentum = 0.95,
+      .nesterov = true,
+      .rate_scale = RateScale::spectral_unclamped},
+     "torch.optim.Muon, adjust_lr_fn=\"spectral_unclamped\", and AdamW"},
+    {"muon-jordan",
+     {.kind = OptimizerKind::muon, .order = OptimizerOrder::keller_jordan, .momentum = 0.95, .nesterov = true},
+     "Keller Jordan's SingleDeviceMuon (github.com/KellerJordan/Muon, 857d1ad), and torch.optim.AdamW"},
+    {"adafactor", {.kind = OptimizerKind::adafactor, .eps = 0}, "torch.optim.Adafactor, foreach=False"},
     {"lion",
      {.kind = OptimizerKind::lion, .order = OptimizerOrder::lion_pytorch, .beta2 = 0.99},
      "lion_pytorch.Lion, use_triton=False"},
@@ -75,7 +86,12 @@ constexpr OptimizerRow optimizer_table[] = {
 
 double rate_factor(RateScale scale, std::int64_t rows, std::int64_t columns) {
     const auto r = static_cast<double>(rows), c = static_cast<double>(columns);
-    return scale == RateScale::original ? std::sqrt(std::max(1.0, r / c)) : 0.2 * std::sqrt(std::max(r, c));
+    switch (scale) {
+    case RateScale::original: return std::sqrt(std::max(1.0, r / c));
+    case RateScale::match_rms_adamw: return 0.2 * std::sqrt(std::max(r, c));
+    case RateScale::spectral_unclamped: return std::sqrt(r / c);
+    }
+    return 1;
 }
 
 OptimizerOptions OptimizerOptions::adamw() const {
@@ -99,6 +115,9 @@ void check(const OptimizerOptions& o) {
     expect(o.momentum >= 0 && std::isfinite(o.momentum), "a momentum that is not negative");
     expect(!facts_of(o.kind).orthogonalizes || (o.momentum > 0 && o.momentum <= 1), "a momentum in (0, 1] for Muon");
     expect(!o.nesterov || (o.momentum > 0 && o.dampening == 0), "a momentum and no dampening for Nesterov's");
+    expect(o.beta2_decay <= 0 && std::isfinite(o.beta2_decay), "a decay of beta2 that is not positive");
+    expect(o.eps2 >= 0 && std::isfinite(o.eps2), "an eps2 that is not negative");
+    expect(o.update_clip >= 1 && std::isfinite(o.update_clip), "a limit of an update's root mean square of at least 1");
 }
 
 std::span<const OptimizerRow> optimizers() { return optimizer_table; }

@@ -67,10 +67,12 @@ void append_muon(Program& program, op::Update update, TensorId m, const op::Matm
     const TensorId x = tensor("orthogonal", of.shape, bf16), norm = tensor("orthogonal.norm", {}, bf16);
     append(op::Cast{direction, x}, "muon: Newton-Schulz in BF16");
     append(op::GlobalNorm{{x}, norm}, "muon: Frobenius norm");
-    append(op::Normalize{x, norm, x, least_norm, true}, "muon: X of norm 1");
-    const TensorId gram = tensor("gram", {side, side}, bf16), square = tensor("gram.square", {side, side}, fp32),
+    const bool rounds_each = options.order == OptimizerOrder::keller_jordan;
+    append(op::Normalize{x, norm, x, least_norm, true, rounds_each}, "muon: X of norm 1");
+    const FormatSpec& sums = rounds_each ? bf16 : fp32; // what is added to them is added before or after they round
+    const TensorId gram = tensor("gram", {side, side}, bf16), square = tensor("gram.square", {side, side}, sums),
                    polynomial = tensor("gram.polynomial", {side, side}, bf16),
-                   product = tensor("orthogonal.product", of.shape, fp32);
+                   product = tensor("orthogonal.product", of.shape, sums);
     const auto multiply = [&](TensorId left, TensorId right, TensorId out, bool transpose_a, bool transpose_b) {
         op::Matmul op{.a = left, .b = right, .bias = {}, .out = out};
         op.m = program[out].shape[0], op.n = program[out].shape[1];
@@ -78,19 +80,36 @@ void append_muon(Program& program, op::Update update, TensorId m, const op::Matm
         op.transpose_a = transpose_a, op.transpose_b = transpose_b, op.arithmetic = products;
         append(op, "muon: Newton-Schulz");
     };
+    const auto scale = [&](TensorId in, TensorId out, double factor) {
+        append(op::Scale{in, out, factor, true}, "muon: Newton-Schulz");
+    };
+    const TensorId scaled = rounds_each ? tensor("gram.scaled", {side, side}, bf16) : gram;
     for (int i = 0; i < iterations; ++i) {
         multiply(x, x, gram, tall, !tall); // A = X X^T
-        multiply(gram, gram, square, false, false);
-        append(op::AddScaled{square, gram, polynomial, c, b}, "muon: B = b A + c A A");
+        if (rounds_each) scale(gram, scaled, c);
+        multiply(scaled, gram, square, false, false);
+        if (rounds_each) {
+            scale(gram, gram, b);
+            append(op::Add{square, gram, polynomial}, "muon: B = b A + (c A) A");
+        } else {
+            append(op::AddScaled{square, gram, polynomial, c, b}, "muon: B = b A + c A A");
+        }
         if (tall) multiply(x, polynomial, product, false, true);
         else multiply(polynomial, x, product, false, false);
-        append(op::AddScaled{product, x, x, 1, a}, "muon: X = a X + B X");
+        if (rounds_each) {
+            scale(x, x, a);
+            append(op::Add{product, x, x}, "muon: X = a X + B X");
+        } else {
+            append(op::AddScaled{product, x, x, 1, a}, "muon: X = a X + B X");
+        }
     }
     update.gradient = x;
-    update.rate_factor = rate_factor(options.rate_scale, rows, columns);
+    const double factor = rate_factor(options.rate_scale, rows, columns);
+    if (rounds_each) append(op::Scale{x, x, factor, true}, "muon: X by the shape of the matrix");
+    else update.rate_factor = factor;
     // PyTorch's kernels for AVX2 contract what lies in a row of memory, as a transpose does not; one that is read as
-    // another type is copied into rows first.
-    if (tall && program[update.weight].format == bf16) update.options.contract = false;
+    // another type is copied into rows first. Keller Jordan's X keeps the layout of the gradient, in rows.
+    if (tall && program[update.weight].format == bf16 && !rounds_each) update.options.contract = false;
     append(update, "muon: master weights");
 }
 

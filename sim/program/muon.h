@@ -19,6 +19,12 @@ std::vector<TensorId> hidden_matrices(const Program& program, std::span<const Pa
 ///    c = 2.0315. The sums of products follow `products`, what is added to them is added in FP32, and each of A, B and
 ///    X is rounded once. A matrix with more rows than columns is iterated as its transpose.
 /// 4. `update`, with X in place of its gradient, and the learning rate adjusted to the matrix.
+/// In Keller Jordan's order (muon.py of github.com/KellerJordan/Muon, 857d1ad) instead:
+/// 2. X is divided by its norm + 1e-7, itself rounded to BF16.
+/// 3. B = b A + (c A) A and X = a X + B X, where every product, of a matrix or a number, and every sum is rounded to
+///    BF16.
+/// 4. X, not the learning rate, is multiplied by the factor of the matrix, and rounded to BF16. A convolution's factor
+///    is that of channels x patch; his code takes a kernel's height and width.
 void append_muon(Program& program, op::Update update, TensorId m, const op::MatmulArithmetic& products);
 
 } // namespace amp

@@ -17,6 +17,7 @@
 #include <ampscope/sim/program/ops/quantize.h>
 #include <ampscope/sim/program/ops/reduce.h>
 #include <ampscope/sim/program/ops/rope.h>
+#include <ampscope/sim/program/ops/second_moment.h>
 #include <ampscope/sim/program/ops/shape.h>
 #include <ampscope/sim/program/ops/softmax.h>
 #include <ampscope/sim/program/ops/update.h>
@@ -27,14 +28,15 @@
 
 namespace amp {
 
-using Op = std::variant<op::Matmul, op::Add, op::Mul, op::Scale, op::Cast, op::Dropout, op::Activation,
-                        op::ActivationBackward, op::Softmax, op::SoftmaxBackward, op::FusedAttention,
-                        op::FusedAttentionBackward, op::Norm, op::NormBackward, op::BatchNorm, op::BatchNormBackward,
-                        op::View, op::Transpose, op::Im2Col, op::Col2Im, op::Pool, op::PoolBackward, op::Embedding,
-                        op::EmbeddingBackward, op::Quantize, op::Dequantize, op::UpdateScale, op::Hadamard, op::Reduce,
-                        op::ReduceBackward, op::Rope, op::CrossEntropy, op::CrossEntropyBackward, op::MseLoss,
-                        op::MseLossBackward, op::LossGradient, op::AccumulateGradient, op::AllReduce, op::CheckFinite,
-                        op::Unscale, op::GlobalNorm, op::Clip, op::Lerp, op::Normalize, op::AddScaled, op::Update>;
+using Op =
+    std::variant<op::Matmul, op::Add, op::Mul, op::Scale, op::Cast, op::Dropout, op::Activation, op::ActivationBackward,
+                 op::Softmax, op::SoftmaxBackward, op::FusedAttention, op::FusedAttentionBackward, op::Norm,
+                 op::NormBackward, op::BatchNorm, op::BatchNormBackward, op::View, op::Transpose, op::Im2Col,
+                 op::Col2Im, op::Pool, op::PoolBackward, op::Embedding, op::EmbeddingBackward, op::Quantize,
+                 op::Dequantize, op::UpdateScale, op::Hadamard, op::Reduce, op::ReduceBackward, op::Rope,
+                 op::CrossEntropy, op::CrossEntropyBackward, op::MseLoss, op::MseLossBackward, op::LossGradient,
+                 op::AccumulateGradient, op::AllReduce, op::CheckFinite, op::Unscale, op::GlobalNorm, op::Clip,
+                 op::Lerp, op::Normalize, op::AddScaled, op::MeanSquare, op::InverseRoot, op::Update>;
 
 /// An op, and the rule that decided its formats.
 struct Instruction {

@@ -1,6 +1,7 @@
 #include <ampscope/sim/program/training_program.h>
 
 #include <ampscope/formats/names.h>
+#include <ampscope/sim/program/adafactor.h>
 #include <ampscope/sim/program/muon.h>
 
 #include <algorithm>
@@ -108,10 +109,12 @@ void add_clipping(TrainingProgram& t, Tape& tape, double max_norm) {
 void add_update(TrainingProgram& t, const TrainOptions& o, const Precision& q, ParameterTensors& to, bool hidden) {
     Program& p = t.program;
     const TensorInfo weight = p[to.weight];
+    const auto plain_state = [&](std::string_view name, const Shape& shape, const FormatSpec& f) {
+        return add_tensor(p, fmt::format("{}.{}", weight.name, name), shape, f, TensorRole::state);
+    };
     const auto state = [&](std::string_view name, const FormatSpec& f, const std::optional<ScaledFormat>& scaled) {
         const std::optional<ScaledFormat> held = held_in(scaled, element_count(weight.shape));
-        const TensorId id = add_tensor(p, fmt::format("{}.{}", weight.name, name), weight.shape,
-                                       held ? fp32_format() : f, TensorRole::state);
+        const TensorId id = plain_state(name, weight.shape, held ? fp32_format() : f);
         p[id].scaled_as = held;
         return id;
     };
@@ -119,6 +122,12 @@ void add_update(TrainingProgram& t, const TrainOptions& o, const Precision& q, P
     const OptimizerOptions options = orthogonal && !hidden ? o.optimizer.adamw() : o.optimizer;
     if (options.has_m()) to.m = state("m", q.m, q.scaled_state.m);
     if (options.has_v()) to.v = state("v", q.v, q.scaled_state.v);
+    if (const bool factors = facts_of(options.kind).factors; factors && weight.shape.size() == 2) {
+        to.v = plain_state("row_var", {weight.shape[0]}, q.v);
+        to.v_columns = plain_state("col_var", {weight.shape[1]}, q.v);
+    } else if (factors) {
+        to.v = plain_state("v", weight.shape, q.v);
+    }
     if (q.update == UpdateRounding::kahan) to.compensation = state("compensation", weight.format, {});
     op::Update update{.options = options,
                       .rounding = q.update,
@@ -129,6 +138,11 @@ void add_update(TrainingProgram& t, const TrainOptions& o, const Precision& q, P
                       .v = to.v,
                       .compensation = to.compensation,
                       .stream = static_cast<std::uint32_t>(&to - t.parameters.data())};
+    if (facts_of(options.kind).factors) {
+        update.v = {}; // read and written by ops before the update
+        append_adafactor(p, update, to.v, to.v_columns);
+        return;
+    }
     if (!hidden) {
         p.update.push_back({update, orthogonal ? "AdamW: no hidden matrix" : "master weights"});
         return;
@@ -272,9 +286,12 @@ BlockGrid grid_of(const BlockScaling& scaling, const Shape& shape) {
 void check_sharding(const TrainOptions& o) {
     check(o.all_reduce);
     const ScaledState& scaled = o.precision.scaled_state;
-    if (facts_of(o.optimizer.kind).orthogonalizes && (o.shard.is_sharded() || scaled.m || scaled.v))
+    const KindFacts kind = facts_of(o.optimizer.kind);
+    if (kind.needs_whole() && (o.shard.is_sharded() || scaled.m || scaled.v))
         throw std::invalid_argument(
-            fmt::format("[train] muon: makes whole matrices orthogonal, from momentum without scales: {}",
+            fmt::format("[train] {}: {} without scales: {}", kind.name,
+                        kind.orthogonalizes ? "makes whole matrices orthogonal, from momentum"
+                                            : "adds up squares of whole tensors, in second moments",
                         o.shard.is_sharded() ? "it takes no sharded optimizer" : "not for ms-amp, nor 8-bit state"));
     if (!o.shard.is_sharded()) {
         if (o.shard.gather)

@@ -73,8 +73,9 @@ struct ParameterTensors {
     std::vector<TensorId> contributions; ///< the gradient of each replica
     TensorId gradient;                   ///< the gradient after all-reduce, which is unscaled, clipped and applied
     TensorId m, v, compensation;
-    TensorId master{};   ///< of a sharded optimizer: what it updates; `weight` is gathered from it
-    TensorId gathered{}; ///< what is sent of `master`, less scales; it may be `weight`
+    TensorId v_columns{}; ///< of a second moment in factors: v has a number for each row, this for each column
+    TensorId master{};    ///< of a sharded optimizer: what it updates; `weight` is gathered from it
+    TensorId gathered{};  ///< what is sent of `master`, less scales; it may be `weight`
 
     /// What the optimizer updates.
     [[nodiscard]] TensorId updated() const { return master ? master : weight; }

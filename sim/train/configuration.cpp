@@ -87,6 +87,8 @@ Json json_of(const OptimizerOptions& o) {
                  {"contract", o.contract}};
     if (facts_of(o.kind).orthogonalizes)
         json.update({{"rate_scale", word(rate_scale_names, o.rate_scale)}, {"adamw_lr", o.adamw().learning_rate}});
+    if (facts_of(o.kind).factors)
+        json.update({{"beta2_decay", o.beta2_decay}, {"eps2", o.eps2}, {"update_clip", o.update_clip}});
     return json;
 }
 

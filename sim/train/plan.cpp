@@ -312,7 +312,7 @@ MemoryAccount memory_of(const TrainingProgram& t) {
     for (const ParameterTensors& q : t.parameters) {
         const bool divided = t.shard.is_sharded();
         add_share(account.rows, "optimizer m", t, q.m, divided);
-        add_share(account.rows, "optimizer v", t, q.v, divided);
+        for (const TensorId v : {q.v, q.v_columns}) add_share(account.rows, "optimizer v", t, v, divided);
         add_share(account.rows, "Kahan compensation", t, q.compensation, divided);
     }
     for (const Instruction& i : p.forward)

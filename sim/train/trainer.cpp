@@ -139,7 +139,7 @@ Evaluation Trainer::evaluate() {
 std::vector<TensorId> Trainer::state_tensors() const {
     std::vector<TensorId> ids;
     for (const ParameterTensors& p : training_.parameters)
-        for (const TensorId id : {p.weight, p.master, p.m, p.v, p.compensation})
+        for (const TensorId id : {p.weight, p.master, p.m, p.v, p.v_columns, p.compensation})
             if (id) ids.push_back(id);
     for (const DelayedScale& d : training_.delayed_scales) ids.insert(ids.end(), {d.scale, d.history});
     for (const Parameter& b : training_.buffers) ids.push_back(b.weight);

@@ -67,7 +67,8 @@ void interpret(const Words& words, AdamToolOptions& options) {
     options.weights = words.weights.empty() ? standard.weights : formats_of("--weights", words.weights);
     if (!words.optimizer.empty()) {
         options.optimizer = optimizer(words.optimizer).options;
-        if (!options.optimizer->has_v()) throw std::invalid_argument("--optimizer: " + words.optimizer + " has no eps");
+        if (!options.optimizer->has_v())
+            throw std::invalid_argument("--optimizer: " + words.optimizer + " has no eps of Adam's");
     }
     if (options.eps.empty()) options.eps = standard.eps;
     options.tensor = tensor_pattern(words.tensor);
@@ -96,8 +97,10 @@ std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& op
     app.add_option("--weights", words.weights, "Formats of the weights; default " + list_of(standard.weights))
         ->delimiter(',')
         ->allow_extra_args(false);
-    app.add_option("--optimizer", words.optimizer,
-                   "A row of amp-train --list that has an eps; default: the run's, else adamw");
+    app.add_option(
+        "--optimizer", words.optimizer,
+        "A row of amp-train --list with Adam's eps and v, so none of sgd, lion, muon and adafactor; default: "
+        "the run's, else adamw");
     app.add_option("--lr", options.learning_rate, "Learning rate; default: the run's, else 1e-3")
         ->transform(real_number(0, std::numeric_limits<double>::infinity(), Ends::high));
     app.add_option("--beta1", options.beta1, "Adam's beta1; default: the run's, else 0.9")

@@ -56,6 +56,7 @@ void attention_cases(Cases& cases);
 // op_cases_training.cpp
 void gradient_cases(Cases& cases);
 void orthogonal_cases(Cases& cases);
+void second_moment_cases(Cases& cases);
 void update_cases(Cases& cases);
 void scaled_update_cases(Cases& cases);
 void block_state_cases(Cases& cases);

@@ -30,6 +30,8 @@ void elementwise_cases(Cases& cases) {
             scale.factor = factor;
             unary(scale, "by a factor", Fill::edges);
         }
+        scale.in_single = true;
+        unary(scale, "by a factor in FP32", Fill::edges);
         unary(op::Cast{}, "edges", Fill::edges);
         op::Dropout dropout;
         dropout.probability = 0.3;
@@ -326,8 +328,8 @@ std::vector<OpCase> op_cases() {
     Cases cases;
     for (const auto add :
          {elementwise_cases, activation_cases, row_cases, attention_cases, image_cases, move_cases, sum_cases,
-          loss_cases, gradient_cases, orthogonal_cases, update_cases, scaled_update_cases, block_state_cases,
-          block_cast_cases, delayed_cast_cases, hadamard_cases, product_cases, scaled_product_cases})
+          loss_cases, gradient_cases, orthogonal_cases, second_moment_cases, update_cases, scaled_update_cases,
+          block_state_cases, block_cast_cases, delayed_cast_cases, hadamard_cases, product_cases, scaled_product_cases})
         add(cases);
     return cases;
 }

@@ -89,11 +89,43 @@ void orthogonal_cases(Cases& cases) {
                 OpCaseBuilder b(fmt::format("normalize {}", f));
                 const TensorId x = b.tensor({30, 21}, f, fill), norm = b.tensor({}, f, Fill::positive);
                 cases.push_back(b.build(op::Normalize{x, norm, b.tensor({30, 21}, f), least, least < 1}));
+                OpCaseBuilder s(fmt::format("normalize {} by a sum", f));
+                const TensorId y = s.tensor({30, 21}, f, fill), norm_of_y = s.tensor({}, f, Fill::positive);
+                cases.push_back(s.build(op::Normalize{y, norm_of_y, s.tensor({30, 21}, f), least, true, true}));
             }
             OpCaseBuilder b(fmt::format("add_scaled {}", f));
             const TensorId product = b.tensor({30, 21}, "fp32", fill), addend = b.tensor({30, 21}, f, fill);
             cases.push_back(b.build(op::AddScaled{product, addend, b.tensor({30, 21}, f), 2.0315, -4.775}));
         }
+}
+
+void second_moment_cases(Cases& cases) {
+    for (const std::string_view f : {"fp32", "bf16", "fp16", "e4m3"}) {
+        for (const Fill fill : {Fill::ordinary, Fill::finite, Fill::edges}) {
+            for (const bool of_columns : {false, true})
+                for (const Shape& shape : {Shape{37, 130}, Shape{1, 19}}) {
+                    OpCaseBuilder b(fmt::format("mean_square {} {}", f, of_columns ? "of columns" : "of rows"));
+                    const TensorId x = b.tensor(shape, f, fill);
+                    cases.push_back(b.build(op::MeanSquare{x, b.tensor({shape[of_columns ? 1 : 0]}, f), of_columns}));
+                }
+            OpCaseBuilder b(fmt::format("lerp {} by a power", f));
+            b.context().update = 5;
+            const TensorId x = b.tensor({700}, f, fill), y = b.tensor({700}, f, fill);
+            cases.push_back(b.build(op::Lerp{x, y, b.tensor({700}, f), 1, false, -0.8}));
+        }
+        for (const Fill fill : {Fill::positive, Fill::edges}) {
+            OpCaseBuilder b(fmt::format("inverse_root {}", f));
+            const TensorId x = b.tensor({700}, f, fill);
+            cases.push_back(b.build(op::InverseRoot{x, b.tensor({700}, f), 0x1p-6}));
+        }
+    }
+}
+
+/// The norms that Adafactor's step reads.
+void add_norms(OpCaseBuilder& b, op::Update& op, std::string_view f) {
+    if (!facts_of(op.options.kind).factors) return;
+    op.weight_norm = b.tensor({}, f, Fill::positive);
+    op.direction_norm = b.tensor({}, f, Fill::positive);
 }
 
 void update_cases(Cases& cases) {
@@ -120,6 +152,7 @@ void update_cases(Cases& cases) {
                     op.m = b.tensor({600}, f, Fill::finite);
                     if (options.has_v()) op.v = b.tensor({600}, f, Fill::positive);
                     if (rounding == UpdateRounding::kahan) op.compensation = b.tensor({600}, f, Fill::ordinary);
+                    add_norms(b, op, f);
                     cases.push_back(b.build(op));
                 }
 }
@@ -137,6 +170,7 @@ void scaled_update_cases(Cases& cases) {
             op.m = b.scaled_tensor({600}, "e4m3:tensor", fill);
             if (row.options.has_v()) op.v = b.scaled_tensor({600}, "fp16:tensor", Fill::positive);
             if (facts_of(row.options.kind).has_momentum) op.options.momentum = 0.9;
+            add_norms(b, op, "fp32");
             cases.push_back(b.build(op));
         }
 }

@@ -165,9 +165,11 @@ void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     app.add_option("--beta2", w.beta2, "Adam's beta2, by which v decays; Lion's, by which m does")
         ->transform(fraction())
         ->group(group);
-    app.add_option("--eps", w.eps, "Adam's eps")->transform(not_negative())->group(group);
+    app.add_option("--eps", w.eps, "Adam's eps, or Adafactor's first, where 0 stands for that of the weights' format")
+        ->transform(not_negative())
+        ->group(group);
     app.add_option("--weight-decay", w.weight_decay,
-                   "Added to the gradient (sgd, adam) or taken from the weight (adamw, lion, muon)")
+                   "Added to the gradient (sgd, adam) or taken from the weight (adamw, lion, muon, adafactor)")
         ->transform(not_negative())
         ->group(group);
     app.add_option("--adamw-lr", w.adamw_lr, "Learning rate of what muon leaves to AdamW; default: --lr")

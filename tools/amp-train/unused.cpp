@@ -67,7 +67,7 @@ void note_unused(const CLI::App& app, TrainToolOptions& options) {
          {"--width", "--depth", "--activation", "--dropout"}},
         {optimizer.has_momentum, "--optimizer sgd or muon", {"--momentum"}},
         {optimizer.has_betas || optimizer.orthogonalizes, "Adam and Lion", {"--beta1", "--beta2"}},
-        {optimizer.has_v || optimizer.orthogonalizes, "Adam", {"--eps"}},
+        {optimizer.has_v || optimizer.needs_whole(), "Adam and Adafactor", {"--eps"}},
         {optimizer.orthogonalizes, "--optimizer muon", {"--adamw-lr"}},
         {first.clip > 0, "--clip", {"--clip-before-unscale"}},
         {first.replicas > 1, "--replicas above 1", {"--all-reduce", "--divide"}},

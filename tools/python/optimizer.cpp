@@ -21,9 +21,17 @@ struct Update {
     Precision precision; ///< of Muon's products
 };
 
+/// The numbers of the second moment: none, one for each weight, or one for each row and column.
+std::size_t numbers_of_v(const OptimizerOptions& o, const Floats& weight) {
+    const bool factors = facts_of(o.kind).factors;
+    if (factors && weight.ndim() == 2) return weight.shape(0) + weight.shape(1);
+    return factors || o.has_v() ? weight.size() : 0;
+}
+
 Update update_of(const std::string& name, double lr, double beta1, double beta2, double eps, double weight_decay,
                  double momentum, const std::string& rounding, double dampening, bool nesterov, int random_bits,
-                 bool contract, const Precision* precision) {
+                 bool contract, const Precision* precision,
+                 const std::optional<std::tuple<double, double, double>>& adafactor) {
     OptimizerOptions o = optimizer(name).options;
     o.learning_rate = lr;
     o.beta1 = beta1;
@@ -34,6 +42,7 @@ Update update_of(const std::string& name, double lr, double beta1, double beta2,
     o.dampening = dampening;
     o.nesterov = nesterov;
     o.contract = contract;
+    if (adafactor) std::tie(o.beta2_decay, o.eps2, o.update_clip) = *adafactor;
     check(o);
     if (random_bits < 1 || random_bits > 32) throw std::invalid_argument("random_bits: expected 1 to 32");
     return {.options = o,
@@ -49,14 +58,13 @@ step(const Update& how, std::int64_t t, const std::tuple<std::uint64_t, std::uin
      const std::vector<FormatSpec>& formats, const std::vector<std::optional<ScaledFormat>>& kept, const Floats& weight,
      const Array<float>& gradient, const Floats& m, const Floats& v, const Floats& compensation) {
     if (gradient.size() != weight.size()) throw std::invalid_argument("gradient and weight differ in size");
-    const auto expect_size = [&](const Floats& state, bool used, const char* name) {
-        if (used && state.size() != weight.size())
-            throw std::invalid_argument(
-                fmt::format("{} has {} numbers, and the weight {}", name, state.size(), weight.size()));
+    const auto expect_size = [&](const Floats& state, std::size_t numbers, const char* name) {
+        if (numbers > 0 && state.size() != numbers)
+            throw std::invalid_argument(fmt::format("{} has {} numbers, not {}", name, state.size(), numbers));
     };
-    expect_size(m, how.options.has_m(), "m");
-    expect_size(v, how.options.has_v(), "v");
-    expect_size(compensation, how.rounding == UpdateRounding::kahan, "the compensation");
+    expect_size(m, how.options.has_m() ? weight.size() : 0, "m");
+    expect_size(v, numbers_of_v(how.options, weight), "v");
+    expect_size(compensation, how.rounding == UpdateRounding::kahan ? weight.size() : 0, "the compensation");
     const nb::gil_scoped_release release;
     Shape shape;
     for (std::size_t i = 0; i < weight.ndim(); ++i) shape.push_back(static_cast<std::int64_t>(weight.shape(i)));
@@ -89,9 +97,13 @@ void bind_optimizer(nb::module_& m) {
             [](const OptimizerOptions& o) {
                 return std::string(optimizer_kind_names[static_cast<std::size_t>(o.kind)]);
             },
-            "sgd, adam, adamw, lion or muon.", InEnvironment())
+            "sgd, adam, adamw, lion, muon or adafactor.", InEnvironment())
         .def_prop_ro("has_m", &OptimizerOptions::has_m, "Whether there is a first moment.", InEnvironment())
-        .def_prop_ro("has_v", &OptimizerOptions::has_v, "Whether there is a second moment.", InEnvironment())
+        .def_prop_ro("has_v", &OptimizerOptions::has_v, "Whether there is a second moment of the weight's shape.",
+                     InEnvironment())
+        .def_prop_ro(
+            "factors", [](const OptimizerOptions& o) { return facts_of(o.kind).factors; },
+            "Whether a matrix has its second moment in factors, numbers of rows and of columns.", InEnvironment())
         .def_prop_ro(
             "order",
             [](const OptimizerOptions& o) {
@@ -111,9 +123,14 @@ void bind_optimizer(nb::module_& m) {
             [](const OptimizerOptions& o) {
                 return std::string(rate_scale_names[static_cast<std::size_t>(o.rate_scale)]);
             },
-            "How Muon's learning rate depends on a matrix: original or match_rms_adamw.", InEnvironment())
+            "How Muon's learning rate depends on a matrix: original, match_rms_adamw or spectral_unclamped.",
+            InEnvironment())
         .def_ro("adamw_learning_rate", &OptimizerOptions::adamw_learning_rate,
                 "The learning rate of what Muon leaves to AdamW; 0 stands for Muon's own.")
+        .def_ro("beta2_decay", &OptimizerOptions::beta2_decay, "Adafactor's: beta2 of step t is 1 - t^beta2_decay.")
+        .def_ro("eps2", &OptimizerOptions::eps2, "Adafactor's: the least size of weights that its steps follow.")
+        .def_ro("update_clip", &OptimizerOptions::update_clip,
+                "Adafactor's d: the largest root mean square of a step, relative to the learning rate.")
         .def_ro("contract", &OptimizerOptions::contract,
                 "Whether torch's orders compute a * b + c with one rounding, as its kernels for AVX2 do.");
     nb::class_<ScaledFormat>(m, "ScaledFormat", "How optimizer state is kept under scales.")
@@ -141,7 +158,7 @@ void bind_optimizer(nb::module_& m) {
     m.def("optimizer_update", &update_of, nb::arg("name"), nb::arg("lr"), nb::arg("beta1"), nb::arg("beta2"),
           nb::arg("eps"), nb::arg("weight_decay"), nb::arg("momentum"), nb::arg("rounding"), nb::arg("dampening"),
           nb::arg("nesterov"), nb::arg("random_bits"), nb::arg("contract") = false,
-          nb::arg("precision").none() = nb::none(), InEnvironment());
+          nb::arg("precision").none() = nb::none(), nb::arg("adafactor").none() = nb::none(), InEnvironment());
     m.def("optimizer_step", &step, nb::arg("update"), nb::arg("t"), nb::arg("key"), nb::arg("formats"), nb::arg("kept"),
           nb::arg("weight").noconvert(), nb::arg("gradient").noconvert(), nb::arg("m").noconvert(),
           nb::arg("v").noconvert(), nb::arg("compensation").noconvert(), InEnvironment());

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 #include <vector>
 
 namespace amp {
@@ -95,6 +96,8 @@ UpdateCounts update_weights(OptimizerOptions options, const UpdateStep& step, Pa
 UpdateCounts update(const OptimizerOptions& options, const UpdateStep& step, const ParameterState& state) {
     const FloatEnvironment environment;
     if (step.has_moments) return update_weights(options, step, state);
+    if (facts_of(options.kind).factors && (state.weight_norm == nullptr || state.direction_norm == nullptr))
+        throw std::invalid_argument("[update] adafactor: expected the norms of the weight and of the direction");
     const ScaledState& scaled = state.scaled;
     std::vector<float> before;
     if (scaled.weight) before.assign(state.weight.begin(), state.weight.end());
@@ -126,7 +129,9 @@ void op::run(Cpu& cpu, const Update& op) {
                                         .compensation = data(op.compensation),
                                         .scaled = scaled_state(cpu.program(), op),
                                         .rounding = op.rounding,
-                                        .random_bits = op.random_bits});
+                                        .random_bits = op.random_bits,
+                                        .weight_norm = data(op.weight_norm).data(),
+                                        .direction_norm = data(op.direction_norm).data()});
     cpu.updates += counts;
 }
 

@@ -108,7 +108,9 @@ void run(Cuda& cuda, const Update& op) {
                                .compensation = data(op.compensation),
                                .scaled = scaled_state(cuda.program(), op),
                                .rounding = op.rounding,
-                               .random_bits = op.random_bits};
+                               .random_bits = op.random_bits,
+                               .weight_norm = op.weight_norm ? cuda.in(op.weight_norm) : nullptr,
+                               .direction_norm = op.direction_norm ? cuda.in(op.direction_norm) : nullptr};
     const OptimizerOptions options = op.options;
     const kernels::Factors factors = kernels::factors_of(options, step.t);
     const DeviceArray<UpdateCounts> counts(cuda.device(), 1);

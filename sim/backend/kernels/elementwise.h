@@ -31,6 +31,12 @@ struct ScaleKernel {
     }
 };
 
+struct SingleScaleKernel {
+    AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* in, float factor) {
+        for (std::int64_t i = 0; i < n; ++i) wide[i] = in[begin + i] * factor;
+    }
+};
+
 struct DropoutKernel {
     AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* in, std::uint64_t threshold,
                              double factor, RandomKey key, std::uint64_t first) {
@@ -57,7 +63,8 @@ void run(On& on, const Mul& op) {
 
 template <class On>
 void run(On& on, const Scale& op) {
-    map(on, kernels::ScaleKernel{}, op.out, on.in(op.in), op.factor);
+    if (op.in_single) map(on, kernels::SingleScaleKernel{}, op.out, on.in(op.in), static_cast<float>(op.factor));
+    else map(on, kernels::ScaleKernel{}, op.out, on.in(op.in), op.factor);
 }
 
 template <class On>

@@ -11,4 +11,5 @@
 #include <ampscope/sim/backend/kernels/pool.h>
 #include <ampscope/sim/backend/kernels/reduce.h>
 #include <ampscope/sim/backend/kernels/rope.h>
+#include <ampscope/sim/backend/kernels/second_moment.h>
 #include <ampscope/sim/backend/kernels/softmax.h>

@@ -6,6 +6,7 @@
 #include <ampscope/sim/backend/kernels/update_loops.h>
 #include <ampscope/sim/program/ops/orthogonal.h>
 
+#include <cmath>
 #include <limits>
 
 namespace amp::kernels {
@@ -25,8 +26,9 @@ struct LerpOpKernel {
 
 struct NormalizeKernel {
     AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* in, const float* norm,
-                             float least, float infinite_from) {
-        const float known = *norm < least ? least : *norm; // a NaN stays
+                             float least, float infinite_from, FormatSpec format, bool adds) {
+        const float bounded = *norm < least ? least : *norm; // a NaN stays
+        const float known = adds ? quantize(format, *norm + least) : bounded;
         const float divisor = known >= infinite_from ? std::numeric_limits<float>::infinity() : known;
         for (std::int64_t i = 0; i < n; ++i) wide[i] = in[begin + i] / divisor;
     }
@@ -48,16 +50,19 @@ namespace amp::op {
 
 template <class On>
 void run(On& on, const Lerp& op) {
-    const auto weight = static_cast<float>(op.weight);
+    const double raised = op.power == 0 ? 1 : std::pow(static_cast<double>(on.context.update), op.power);
+    const auto weight = static_cast<float>(op.weight * raised);
     if (op.contract) map(on, kernels::LerpOpKernel<true>{}, op.out, on.in(op.a), on.in(op.b), weight);
     else map(on, kernels::LerpOpKernel<false>{}, op.out, on.in(op.a), on.in(op.b), weight);
 }
 
 template <class On>
 void run(On& on, const Normalize& op) {
-    const auto least = static_cast<float>(quantize(on.info(op.norm).format, op.least));
+    const FormatSpec& f = on.info(op.norm).format;
+    const float least = op.adds ? static_cast<float>(op.least) : quantize(f, op.least);
     const float infinite_from = op.overflows ? 0x1p64F : std::numeric_limits<float>::infinity();
-    map(on, kernels::NormalizeKernel{}, op.out, on.in(op.in), on.in(op.norm), least, infinite_from);
+    map(on, kernels::NormalizeKernel{}, op.out, on.in(op.in), on.in(op.norm), least, infinite_from, FormatSpec{f},
+        op.adds);
 }
 
 template <class On>

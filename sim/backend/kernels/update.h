@@ -141,7 +141,8 @@ constexpr bool is_fused_sgd(OptimizerOrder order) {
     case OptimizerOrder::torchao:
     case OptimizerOrder::bitsandbytes:
     case OptimizerOrder::optimi:
-    case OptimizerOrder::lion_pytorch: break;
+    case OptimizerOrder::lion_pytorch:
+    case OptimizerOrder::keller_jordan: break;
     }
     return false;
 }
@@ -192,14 +193,28 @@ constexpr void lion(const BlockState<Arithmetic>& b) {
     b.average(b.state.m_format, m, b.gradient(), o.beta2);
 }
 
-/// Follows torch.optim.Muon, _single_tensor_muon, once the update is orthogonal: it is BF16, and what is computed from
-/// it and a weight of another type is FP32.
+/// Follows torch.optim.Muon, _single_tensor_muon, once the update is orthogonal, and Keller Jordan's, which then has
+/// the same operations: it is BF16, and what is computed from it and a weight of another type is FP32.
 template <class Arithmetic>
 constexpr void muon(const BlockState<Arithmetic>& b) {
     const FormatSpec& f = b.state.weight_format;
     b.multiply(f, b.weight(), 1 - b.step.learning_rate * b.options.weight_decay);
     const bool narrow = f.exponent_bits == 8 && f.fraction_bits == 7;
     descend(b, narrow ? f : fp32_format(), b.gradient(), b.step.learning_rate * b.step.rate_factor);
+}
+
+/// Follows torch.optim.Adafactor, _single_tensor_adafactor, once the direction of the step is there. Norms are tensors,
+/// and all other scalars FP64; a norm of NaN limits nothing, as Python's max(1.0, nan) is 1.
+template <class Arithmetic>
+constexpr void adafactor(const BlockState<Arithmetic>& b) {
+    const OptimizerOptions& o = b.options;
+    const double root_of_count = std::sqrt(static_cast<double>(b.state.weight.size()));
+    const double limit = 1 / std::sqrt(static_cast<double>(b.step.t));
+    const double size = *b.state.weight_norm / root_of_count;
+    const double excess = *b.state.direction_norm / (root_of_count * o.update_clip);
+    const double rate = (size > o.eps2 ? size : o.eps2) * (limit < b.step.learning_rate ? limit : b.step.learning_rate);
+    if (o.weight_decay != 0) b.multiply(b.state.weight_format, b.weight(), 1 - b.step.learning_rate * o.weight_decay);
+    descend(b, b.state.weight_format, b.gradient(), rate / (excess > 1 ? excess : 1));
 }
 
 /// Follows torch.optim.Adam and AdamW, _single_tensor_adam without capturable; and optimi's _single_param_adam.
@@ -255,7 +270,8 @@ constexpr void adam(const BlockState<Arithmetic>& b, const Factors& factors) {
     case OptimizerOrder::torch:
     case OptimizerOrder::torch_1:
     case OptimizerOrder::optimi:
-    case OptimizerOrder::lion_pytorch: return torch_adam(b, factors);
+    case OptimizerOrder::lion_pytorch:
+    case OptimizerOrder::keller_jordan: return torch_adam(b, factors);
     case OptimizerOrder::torch_fused: return fused_adam<TorchFusedKernel>(b, factors);
     case OptimizerOrder::torch_fused_cpu: return fused_adam<FusedCpuKernel<true>>(b, factors);
     case OptimizerOrder::apex: return fused_adam<ApexKernel>(b, factors);
@@ -282,6 +298,7 @@ constexpr UpdateCounts update_block(const OptimizerOptions& options, const Updat
     case OptimizerKind::adamw: adam(b, factors); break;
     case OptimizerKind::lion: lion(b); break;
     case OptimizerKind::muon: muon(b); break;
+    case OptimizerKind::adafactor: adafactor(b); break;
     }
     arithmetic.canonical(b.weight(), n);
     if (!state.m.empty()) arithmetic.canonical(b.m(), n);

@@ -25,11 +25,13 @@ struct Mul {
 TensorId mul(Graph& g, TensorId a, TensorId b);
 void backward(Graph& g, const Mul& op);
 
-/// out = factor * in.
+/// out = factor * in. `in_single`: the factor and the product are rounded to FP32 first, as torch multiplies a tensor
+/// of fewer bits by a number.
 struct Scale {
     static constexpr std::string_view name = "scale";
     TensorId in, out;
     double factor = 1;
+    bool in_single = false;
     [[nodiscard]] auto inputs() const { return std::array{in}; }
     [[nodiscard]] auto outputs() const { return std::array{out}; }
 };

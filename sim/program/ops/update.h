@@ -16,7 +16,10 @@ struct Update {
     TensorId weight, gradient, m, v, compensation; ///< m, v and compensation only if the optimizer has them
     double rate_factor = 1;                        ///< Muon's, by the shape of the matrix
     std::uint32_t stream = 0;                      ///< stream of stochastic rounding: the parameter's number
-    [[nodiscard]] auto inputs() const { return std::array{weight, gradient, m, v, compensation}; }
+    TensorId weight_norm{}, direction_norm{};      ///< Adafactor's: of the weight before the step, and of `gradient`
+    [[nodiscard]] auto inputs() const {
+        return std::array{weight, gradient, m, v, compensation, weight_norm, direction_norm};
+    }
     [[nodiscard]] auto outputs() const { return std::array{weight, m, v, compensation}; }
 };
 void run(Cpu& cpu, const Update& op);

@@ -9,8 +9,8 @@ from ._arrays import FormatLike, as_floats, as_format
 
 
 class Optimizer:
-    """SGD, Adam, AdamW, Lion or, for a matrix, Muon in the order of operations of a row of ampscope.optimizers, with
-    weights and state in any formats.
+    """SGD, Adam, AdamW, Lion, Adafactor or, for a matrix, Muon in the order of operations of a row of
+    ampscope.optimizers, with weights and state in any formats.
 
     >>> adam = ampscope.Optimizer(np.ones(3), "adamw", lr=1e-3, weight_format="bf16")
     >>> adam.step([1, 0, -1])
@@ -18,6 +18,7 @@ class Optimizer:
 
     weight              any shape; values are rounded to weight_format; .weight, .m and .v are arrays of FP32 that hold
                         values of their formats
+    v                   also Adafactor's: of a matrix, the second moments of its rows and then those of its columns
     betas, eps, momentum, nesterov   of the row, unless they are given; weight_decay is 0 unless it is
     state_format        of m and v, or of the one state of SGD, Lion and Muon; v_format where v's differs. Also with
                         scales, as m= of a precision: "dynamic8:256" for 8-bit Adam, "e4m3:tensor"; a tensor of less
@@ -46,9 +47,13 @@ class Optimizer:
         self.weight = _ampscope.quantize(self._formats[0], weight, nearest)
         if row.kind == "muon" and self.weight.ndim != 2:
             raise ValueError(f"{name}: expected a matrix, got {self.weight.ndim} axes; others are left to AdamW")
+        if row.factors and self.weight.ndim > 2:
+            raise ValueError(f"{name}: expected a matrix or a vector, got {self.weight.ndim} axes")
         none = np.zeros(0, np.float32)
         self.m = np.zeros_like(self.weight) if self._update.options.has_m else none
-        self.v = np.zeros_like(self.weight) if self._update.options.has_v else none
+        self.v = np.zeros_like(self.weight) if row.has_v or row.factors else none
+        if row.factors and self.weight.ndim == 2:
+            self.v = np.zeros(sum(self.weight.shape), np.float32)
         self._compensation = np.zeros_like(self.weight) if rounding == "kahan" else none
 
     def step(self, gradient: npt.ArrayLike) -> dict[str, int]:

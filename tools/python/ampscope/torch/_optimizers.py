@@ -2,6 +2,7 @@
 the state that they hold."""
 import functools
 import sys
+import types
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -14,8 +15,12 @@ _MUON_KIND = getattr(torch.optim, "Muon", None)  # PyTorch 2.9 brought it
 if _MUON_KIND is not None:
     _KNOWN[_MUON_KIND] = "muon"
 _MUON = {"ns_coefficients": (3.4445, -4.7750, 2.0315), "ns_steps": 5, "eps": 1e-7}  # the numbers of ampscope's
-_MUON_SCALES = {None: "muon", "original": "muon", "match_rms_adamw": "muon-rms"}
-_STATE = {"exp_avg": "m", "momentum_buffer": "m", "exp_avg_sq": "v"}
+_MUON_SCALES = {None: "muon", "original": "muon", "match_rms_adamw": "muon-rms", "spectral_unclamped": "muon-spectral"}
+_ADAFACTOR_KIND = getattr(torch.optim, "Adafactor", None)  # and PyTorch 2.5 this
+if _ADAFACTOR_KIND is not None:
+    _KNOWN[_ADAFACTOR_KIND] = "adafactor"
+_WHOLE = tuple(kind for kind in (_MUON_KIND, _ADAFACTOR_KIND) if kind is not None)  # steps that need whole tensors
+_STATE = {"exp_avg": "m", "momentum_buffer": "m", "exp_avg_sq": "v", "row_var": "v", "col_var": "v", "variance": "v"}
 _COMPENSATION = "compensation"  # Kahan's, in an optimizer's state
 _SCALED_LAYERS = ("Linear", "Conv1D", "Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d")
 
@@ -32,8 +37,9 @@ class Optimizers:
         self._layers = set()  # ids of the weights that layers cast with scales
         for optimizer in self._optimizers:
             _check(optimizer)
-            if isinstance(optimizer, _MUON_KIND or ()) and any(precision.scaled_state):
-                raise NotImplementedError("optimizer: Muon with weights or state under a scale is not emulated")
+            if (isinstance(optimizer, _WHOLE) or _is_jordans(optimizer)) and any(precision.scaled_state):
+                raise NotImplementedError(f"optimizer: {type(optimizer).__name__} with weights or state under a scale "
+                                          "is not emulated")
         self._place()
 
     def _place(self):
@@ -65,7 +71,8 @@ class Optimizers:
                         stored = _held(p.detach())
                         _ampscope.keep_scaled(kept, stored.numpy())
                         p.data.copy_(stored)
-        for name, ours in (("adam", self._adam), ("sgd", self._sgd), ("_muon", self._muon)):
+        for name, ours in (("adam", self._adam), ("sgd", self._sgd), ("_muon", self._muon),
+                           ("_adafactor", self._adafactor)):
             module = sys.modules.get(f"torch.optim.{name}")
             if module is None:
                 continue
@@ -73,6 +80,10 @@ class Optimizers:
             original = getattr(module, name)
             setattr(module, name, functools.partial(ours, original))
             undo.callback(setattr, module, name, original)
+        for optimizer in filter(_is_jordans, self._optimizers):
+            undo.callback(functools.partial(vars(optimizer).update, step=optimizer.step) if "step" in vars(optimizer)
+                          else functools.partial(vars(optimizer).pop, "step"))
+            optimizer.step = types.MethodType(torch.optim.Optimizer.profile_hook_step(self._jordan), optimizer)
 
     def _restore(self):
         """State in the type that PyTorch gives it: that of its parameter."""
@@ -142,11 +153,46 @@ class Optimizers:
             self._step(update, number + 1, number, p, g, momentum_buffers[i], None)
         return None
 
-    def _update(self, name, settings, betas=(0.0, 0.0), eps=0.0, momentum=0.0, dampening=0.0, nesterov=False):
+    @torch.no_grad()
+    def _jordan(self, optimizer, closure=None):
+        """The whole step of Keller Jordan's Muon: no function in it has both the weight and its state."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in optimizer.param_groups:
+            self._steps_here(group["params"])
+            _check_jordan(group)
+            update = self._update("muon-jordan", group, momentum=group["momentum"], nesterov=True)
+            for p in group["params"]:
+                optimizer.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
+                number = self._steps[id(p)] = self._steps.get(id(p), -1) + 1
+                gradient = torch.zeros_like(p) if p.grad is None else p.grad
+                self._step(update, number + 1, number, p, gradient, self._hold(p, "momentum_buffer"), None)
+        return loss
+
+    def _adafactor(self, original, params, grads, row_vars, col_vars, variances, state_steps, *args, **settings):
+        if not self._steps_here(params):
+            return original(params, grads, row_vars, col_vars, variances, state_steps, *args, **settings)
+        update = self._update("adafactor", settings, eps=settings["eps1"] or 0.0,
+                              more=(settings["beta2_decay"], settings["eps2"], settings["d"]))
+        for p, g, step in zip(params, grads, state_steps):
+            step += 1
+            _check_adafactor(p, settings["eps1"])
+            state = [self._hold(p, key) for key in (("row_var", "col_var") if p.dim() == 2 else ("variance",))]
+            v = torch.cat([t.flatten() for t in state])
+            self._step(update, int(step), int(step) - 1, p, _unscaled(g, settings), None, v)
+            for t, stepped in zip(state, v.split([t.numel() for t in state])):
+                t.copy_(stepped.view_as(t))
+        return None
+
+    def _update(self, name, settings, betas=(0.0, 0.0), eps=0.0, momentum=0.0, dampening=0.0, nesterov=False,
+                more=None):
         return _ampscope.optimizer_update(name + ("-fused-cpu" if settings.get("fused") else ""),
                                           float(settings["lr"]), *betas, eps, settings["weight_decay"], momentum,
                                           self._precision.update, dampening, nesterov,
-                                          self._precision.update_random_bits, precision=self._precision)
+                                          self._precision.update_random_bits, precision=self._precision,
+                                          adafactor=more)
 
     def _step(self, update, t, number_of_step, p, gradient, m, v):
         optimizer, number = self._places[id(p)]
@@ -190,12 +236,14 @@ def _check(optimizer):
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError("emulate: optimizer: expected one of torch.optim, or a list of them, got "
                         f"{type(optimizer).__name__}")
-    if type(optimizer) not in _KNOWN:
+    if type(optimizer) not in _KNOWN and not _is_jordans(optimizer):
         raise NotImplementedError(f"optimizer: a {type(optimizer).__name__} is not emulated; "
                                   f"{', '.join(known.__name__ for known in _KNOWN)} are")
     for group in optimizer.param_groups:
         if isinstance(optimizer, _MUON_KIND or ()):
             _check_muon(group)
+        if _is_jordans(optimizer):
+            _check_jordan(group)
         for option in ("amsgrad", "differentiable"):
             if group.get(option):
                 raise NotImplementedError(f"optimizer: {option}=True is not emulated")
@@ -204,6 +252,28 @@ def _check(optimizer):
                 raise NotImplementedError("optimizer: steps on weights that fully_shard divides are not emulated")
             if p.is_complex():
                 raise NotImplementedError("optimizer: steps on complex weights are not emulated")
+            if isinstance(optimizer, _ADAFACTOR_KIND or ()):
+                _check_adafactor(p, group["eps"][0])
+
+
+def _is_jordans(optimizer):
+    """Whether it is the Muon for one device of github.com/KellerJordan/Muon, which is in no package of PyPI."""
+    module = sys.modules.get(type(optimizer).__module__)
+    return type(optimizer).__name__ == "SingleDeviceMuon" and hasattr(module, "zeropower_via_newtonschulz5")
+
+
+def _check_jordan(group):
+    if not group["momentum"]:
+        raise NotImplementedError("optimizer: Muon without momentum is not emulated")
+    if any(p.dim() != 2 for p in group["params"]):
+        raise NotImplementedError("optimizer: Keller Jordan's Muon on weights of other than two axes is not emulated")
+
+
+def _check_adafactor(p, eps):
+    if p.dim() > 2:
+        raise NotImplementedError("optimizer: Adafactor's steps on weights of more than two axes are not emulated")
+    if eps == 0:
+        raise NotImplementedError("optimizer: Adafactor with a first eps of 0 is not emulated")
 
 
 def _check_muon(group):
