@@ -87,6 +87,73 @@ inline void prove_op(Of<op::Transpose>, Tally& tally) {
     }
 }
 
+/// Parts along the first, a middle and the last axis, two and three, with one of them absent.
+inline constexpr std::array<std::int64_t, 3> part_extents[] = {{3, 1, 4}, {2, 5, 0}, {0, 1, 6}};
+
+/// Of element i of part p: its place in the whole, which has `all` extents of `inner` numbers along the axis.
+inline std::size_t place_in_whole(const std::array<std::int64_t, 3>& extents, std::size_t part, std::int64_t inner,
+                                  std::int64_t i) {
+    std::int64_t before = 0, all = 0;
+    for (std::size_t p = 0; p < 3; ++p) all += extents[p], before += p < part ? extents[p] : 0;
+    const std::int64_t row = i / (extents[part] * inner), rest = i % (extents[part] * inner);
+    return static_cast<std::size_t>((row * all + before) * inner + rest);
+}
+
+/// Calls use(bench, whole, parts, extents, inner) for tensors that are to be joined or parted.
+template <class Use>
+void for_each_parting(const Use& use) {
+    for (const char* name : proved_formats)
+        for (std::size_t axis = 0; axis < 3; ++axis)
+            for (const auto& extents : part_extents)
+                for (const std::size_t absent : {3U, 1U}) {
+                    Bench b;
+                    const auto shape = [&](std::int64_t extent) {
+                        Shape x{2, 5, 3};
+                        x[axis] = extent;
+                        return x;
+                    };
+                    const std::int64_t inner = axis == 0 ? 15 : axis == 1 ? 3 : 1;
+                    const TensorId whole = b.tensor(shape(extents[0] + extents[1] + extents[2]), name);
+                    op::Parts parts;
+                    for (std::size_t p = 0; p < 3; ++p) {
+                        parts.widths[p] = extents[p] * inner;
+                        if (extents[p] > 0 && p != absent) parts.tensors[p] = b.tensor(shape(extents[p]), name);
+                    }
+                    use(b, whole, parts, extents, inner);
+                }
+}
+
+inline void prove_op(Of<op::Concat>, Tally& tally) {
+    for_each_parting([&](Bench& b, TensorId whole, const op::Parts& parts, const auto& extents, std::int64_t inner) {
+        b.start({});
+        for (const TensorId part : parts.tensors)
+            if (part) b.fill(part, 1);
+        b.cpu().run(op::Concat{parts, whole});
+        Reals want(std::as_const(b.cpu())[whole].size());
+        for (std::size_t p = 0; p < 3; ++p) {
+            if (!parts.tensors[p]) continue;
+            const Reals x = b.values(parts.tensors[p]);
+            for (std::size_t i = 0; i < x.size(); ++i)
+                want[place_in_whole(extents, p, inner, static_cast<std::int64_t>(i))] = x[i];
+        }
+        b.expect(tally, whole, want, "cat");
+    });
+}
+
+inline void prove_op(Of<op::Split>, Tally& tally) {
+    for_each_parting([&](Bench& b, TensorId whole, const op::Parts& parts, const auto& extents, std::int64_t inner) {
+        b.run(op::Split{whole, parts}, {whole});
+        const Reals x = b.values(whole);
+        for (std::size_t p = 0; p < 3; ++p) {
+            if (!parts.tensors[p]) continue;
+            Reals want(std::as_const(b.cpu())[parts.tensors[p]].size());
+            for (std::size_t i = 0; i < want.size(); ++i)
+                want[i] = x[place_in_whole(extents, p, inner, static_cast<std::int64_t>(i))];
+            b.expect(tally, parts.tensors[p], want, "split");
+        }
+    });
+}
+
 /// Kernels that overlap, that leave gaps, and that reach or lie beyond the border; rectangles, with other strides,
 /// paddings and dilations along the two axes, where dilation and stride have a common factor and where they have none;
 /// groups of several channels, and of one.

@@ -1,98 +1,17 @@
 // The result and the gradient of every op in FP32 against its definition in numbers of 60 digits; gradients by central
 // differences.
-#include "reference_ops.h"
+#include "gradient_check.h"
 
-#include <ampscope/sim/backend/cpu/cpu.h>
-#include <ampscope/sim/base/noise.h>
-#include <ampscope/sim/program/graph.h>
 #include <ampscope/sim/train/data/dataset.h>
 
 #include <doctest/doctest.h>
 
-#include <functional>
-
 using namespace amp;
-using reference::Real;
-using reference::Reals;
+using namespace amp::test;
 
 namespace {
 
-struct Case {
-    const char* name;
-    std::vector<Shape> shapes; ///< shapes of the operands that have gradients
-    std::function<TensorId(Graph&, const std::vector<TensorId>&)> build;
-    std::function<Reals(const std::vector<Reals>&)> reference;
-    std::vector<float> tokens{}; ///< elements of the input `tokens`
-};
-
-/// The sum of the reference's results, each multiplied by its weight.
-Real weighted(const Case& c, const std::vector<Reals>& operands, const Reals& weights) {
-    const Reals out = c.reference(operands);
-    Real sum = 0;
-    for (std::size_t i = 0; i < out.size(); ++i) sum += out[i] * weights[i];
-    return sum;
-}
-
-Real derivative(const Case& c, std::vector<Reals> operands, const Reals& weights, std::size_t operand, std::size_t i) {
-    const Real h = 1e-20, x = operands[operand][i];
-    operands[operand][i] = x + h;
-    const Real above = weighted(c, operands, weights);
-    operands[operand][i] = x - h;
-    return (above - weighted(c, operands, weights)) / (2 * h);
-}
-
-void check_case(const Case& c, std::uint64_t seed) {
-    CAPTURE(c.name);
-    Program program;
-    Graph g(program, precision("fp32"));
-    std::vector<TensorId> operands;
-    for (std::size_t i = 0; i < c.shapes.size(); ++i)
-        operands.push_back(g.parameter("x" + std::to_string(i), c.shapes[i], {}));
-    const TensorId out = c.build(g, operands), weight = g.input("weights", g[out].shape);
-    const TensorId loss = op::sum(g, op::mul(g, out, weight));
-    g.differentiate(loss);
-
-    Cpu cpu(program, 1);
-    std::vector<Reals> exact(operands.size());
-    Reals weights;
-    for (std::size_t i = 0; i < operands.size(); ++i)
-        for (std::size_t j = 0; j < cpu[operands[i]].size(); ++j) {
-            cpu[operands[i]][j] = static_cast<float>(normal(seed, static_cast<std::uint32_t>(i), j));
-            exact[i].emplace_back(cpu[operands[i]][j]);
-        }
-    for (std::size_t j = 0; j < cpu[weight].size(); ++j) {
-        cpu[weight][j] = static_cast<float>(normal(seed, 1000, j));
-        weights.emplace_back(cpu[weight][j]);
-    }
-    for (std::size_t i = 0; i < program.tensors.size(); ++i)
-        if (program.tensors[i].name == "tokens")
-            std::ranges::copy(c.tokens, cpu[{static_cast<std::int32_t>(i)}].begin());
-    replay(cpu, program.forward);
-    replay(cpu, program.backward);
-
-    const Reals want = c.reference(exact);
-    REQUIRE(want.size() == cpu[out].size());
-    double largest = 0;
-    for (const Real& x : want) largest = std::max(largest, std::abs(static_cast<double>(x)));
-    for (std::size_t i = 0; i < want.size(); ++i)
-        CHECK(std::abs(cpu[out][i] - static_cast<double>(want[i])) <= 1e-6 * largest);
-    for (std::size_t i = 0; i < operands.size(); ++i) {
-        CAPTURE(i);
-        const TensorId gradient = g.gradient(operands[i]);
-        REQUIRE(gradient);
-        std::vector<double> slopes;
-        double steepest = 0;
-        for (std::size_t j = 0; j < exact[i].size(); ++j) {
-            slopes.push_back(static_cast<double>(derivative(c, exact, weights, i, j)));
-            steepest = std::max(steepest, std::abs(slopes.back()));
-        }
-        CHECK(steepest > 0);
-        for (std::size_t j = 0; j < slopes.size(); ++j)
-            CHECK(std::abs(cpu[gradient][j] - slopes[j]) <= 1e-6 * steepest);
-    }
-}
-
-Case activation_case(const reference::ActivationRow& row) {
+GradientCase activation_case(const reference::ActivationRow& row) {
     REQUIRE_MESSAGE((row.f != nullptr), "reference_ops.h lacks the last rows of activations");
     return {op::activation_names[static_cast<std::size_t>(row.kind)].data(),
             {{3, 5}},
@@ -340,6 +259,26 @@ TEST_CASE("views, transposes, sums and means") {
                         return transposed(x[0], {2, 3, 4, 5}, order);
                     }},
                    19);
+    // Joined along the first axis, with zeros between, and parted along the last: the middle part is not read.
+    check_case({"cat and split",
+                {{2, 6}, {1, 6}},
+                [](Graph& g, const auto& x) {
+                    const auto parts = op::split(g, op::concat(g, {x[0], {}, x[1]}, 0, {2, 1, 1}), 1, {2, 1, 3});
+                    return op::concat(g, {op::softmax(g, parts[2]), parts[0], {}}, 1, {3, 2, 0});
+                },
+                [](const auto& x) {
+                    Reals rows = x[0], result;
+                    rows.resize(18);
+                    rows.insert(rows.end(), x[1].begin(), x[1].end());
+                    for (std::ptrdiff_t r = 0; r < 4; ++r) {
+                        const auto row = rows.begin() + 6 * r;
+                        const Reals last = reference::softmax(Reals(row + 3, row + 6), 3, false);
+                        result.insert(result.end(), last.begin(), last.end());
+                        result.insert(result.end(), row, row + 2);
+                    }
+                    return result;
+                }},
+               20);
     const auto total = [](const Reals& x) {
         Real sum = 0;
         for (const Real& v : x) sum += v;

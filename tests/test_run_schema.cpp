@@ -56,6 +56,7 @@ TEST_CASE("run.json has the keys of its schema and no other, and what is read of
     rare.model.kv_heads = 2;
     rare.model.hidden = 32;
     rare.model.tied = true;
+    rare.model.fused_projections = true;
     rare.model.rope_theta = 100;
     rare.model.attention = "fused";
     rare.model.label_smoothing = 0.125;

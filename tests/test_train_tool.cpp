@@ -230,7 +230,7 @@ TEST_CASE("every name of the lists and every option trains") {
     for (const char* options :
          {"--norm rms --activation gelu --dropout 0.1 --depth 1 --heads 2 --autocast-policy cpu --norm-eps 0.001",
           "--model cnn --activation tanh --depth 3", "--model resnet --norm-groups 2 --activation sigmoid",
-          "--model llama --kv-heads 1 --hidden 24 --tied --rope-theta 100 --norm-eps 1e-5 --text alice --context 16",
+          "--model llama --kv-heads 1 --hidden 24 --tied --fused-projections --rope-theta 9 --text alice --context 16",
           "--optimizer sgd --momentum 0.9 --nesterov --weight-decay 0.01", "--optimizer adam --contract --eps 1e-6",
           "--micro-batches 2 --replicas 3 --all-reduce tree --all-reduce-format bf16 --divide after --clip 1",
           "--backward-under-autocast --no-weight-cache --autocast-off head", "--clip 1 --clip-before-unscale",

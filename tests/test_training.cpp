@@ -108,13 +108,16 @@ TEST_CASE("100 losses and the first gradients are PyTorch's") {
     std::vector<Case> all = cases(seed);
     for (Case& c : later_cases()) all.push_back(std::move(c));
     REQUIRE(golden["cases"].size() == all.size());
-    for (std::size_t i = 0, n = all.size(); i < n; ++i) { // decoders once more, with fused attention
+    for (std::size_t i = 0, n = all.size(); i < n; ++i) { // decoders once more, with what is fused
         if (!model(all[i].model.name).reads_tokens) continue;
-        Case again = all[i];
-        again.model.attention = "fused:2x3";
+        Case attention = all[i], projections = all[i];
+        attention.model.attention = "fused:2x3";
+        projections.model.fused_projections = true;
         const auto same = golden["cases"][i];
-        all.push_back(std::move(again));
-        golden["cases"].push_back(same);
+        for (Case* again : {&attention, &projections}) {
+            all.push_back(std::move(*again));
+            golden["cases"].push_back(same);
+        }
     }
     for (std::size_t i = 0; i < all.size(); ++i) {
         const auto& want = golden["cases"][i];
@@ -243,4 +246,32 @@ TEST_CASE("a precision's text alone decides how new weights are rounded and whic
     TrainOptions plain; // FP32, and nothing scales its loss
     plain.model.name = "mlp";
     CHECK(Trainer(plain, data, 1).step().scale == 1);
+}
+
+TEST_CASE("joined projections compute what they do apart") {
+    for (const auto& [name, layers] : {std::pair{"gpt", "h.0."}, std::pair{"llama", "h.0.mlp."}}) {
+        CAPTURE(name);
+        Case c{name, model(name).defaults, modular_data(13)};
+        c.model.depth = 1; // gradients of what lies before add up in another order
+        Trainer apart(options_of(c, 0, 0.1, 8), c.data);
+        c.model.fused_projections = true;
+        Trainer joined(options_of(c, 0, 0.1, 8), c.data);
+        CHECK(apart.compute().loss == joined.compute().loss);
+        int compared = 0;
+        for (std::size_t i = 0; const ParameterTensors& p : apart.training().parameters) {
+            const ParameterTensors& q = joined.training().parameters[i++];
+            const std::string& parameter = apart.backend().info(p.weight).name;
+            REQUIRE(parameter == joined.backend().info(q.weight).name);
+            if (!parameter.starts_with(layers) || parameter.find("ln1") != std::string::npos) continue;
+            CAPTURE(parameter);
+            CHECK(std::ranges::equal(apart.backend()[p.gradient], joined.backend()[q.gradient]));
+            ++compared;
+        }
+        CHECK(compared == (c.model.name == "gpt" ? 13 : 3));
+        // One scale for all three: other results.
+        TrainOptions o = options_of(c, 0, 0.1, 8), other = o;
+        other.model.fused_projections = false;
+        o.precision = other.precision = precision("fp8-current");
+        CHECK(Trainer(o, c.data).compute().loss != Trainer(other, c.data).compute().loss);
+    }
 }

@@ -47,7 +47,8 @@ std::span<Element> part_of(std::span<Element> whole, std::size_t count, std::int
 /// Whether an op's results are numbers of their own: not those of another in another order, nor codes, which mean
 /// nothing without their scales and are judged by the products that read them.
 bool computes(const Op& op) {
-    return !std::holds_alternative<op::Transpose>(op) && !std::holds_alternative<op::Quantize>(op);
+    return !std::holds_alternative<op::Transpose>(op) && !std::holds_alternative<op::Concat>(op) &&
+           !std::holds_alternative<op::Split>(op) && !std::holds_alternative<op::Quantize>(op);
 }
 
 /// What both compute under the same name, in the order of training, up to the logits.

@@ -37,6 +37,7 @@ constexpr std::array keys = {
     Key{"/model/kv_heads", trainer},
     Key{"/model/hidden", trainer},
     Key{"/model/tied", trainer},
+    Key{"/model/fused_projections", trainer},
     Key{"/model/rope_theta", trainer},
     Key{"/model/attention", trainer},
     Key{"/model/label_smoothing", trainer},

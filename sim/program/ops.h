@@ -5,6 +5,7 @@
 #include <ampscope/sim/program/ops/all_reduce.h>
 #include <ampscope/sim/program/ops/attention.h>
 #include <ampscope/sim/program/ops/batch_norm.h>
+#include <ampscope/sim/program/ops/concat.h>
 #include <ampscope/sim/program/ops/conv2d.h>
 #include <ampscope/sim/program/ops/elementwise.h>
 #include <ampscope/sim/program/ops/embedding.h>
@@ -31,8 +32,8 @@ namespace amp {
 using Op =
     std::variant<op::Matmul, op::Add, op::Mul, op::Scale, op::Cast, op::Dropout, op::Activation, op::ActivationBackward,
                  op::Softmax, op::SoftmaxBackward, op::FusedAttention, op::FusedAttentionBackward, op::Norm,
-                 op::NormBackward, op::BatchNorm, op::BatchNormBackward, op::View, op::Transpose, op::Im2Col,
-                 op::Col2Im, op::Pool, op::PoolBackward, op::Embedding, op::EmbeddingBackward, op::Quantize,
+                 op::NormBackward, op::BatchNorm, op::BatchNormBackward, op::View, op::Transpose, op::Concat, op::Split,
+                 op::Im2Col, op::Col2Im, op::Pool, op::PoolBackward, op::Embedding, op::EmbeddingBackward, op::Quantize,
                  op::Dequantize, op::UpdateScale, op::Hadamard, op::Reduce, op::ReduceBackward, op::Rope,
                  op::CrossEntropy, op::CrossEntropyBackward, op::MseLoss, op::MseLossBackward, op::LossGradient,
                  op::AccumulateGradient, op::AllReduce, op::CheckFinite, op::Unscale, op::GlobalNorm, op::Clip,

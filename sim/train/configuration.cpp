@@ -43,6 +43,7 @@ void for_each_later_setting(Model& m, const Visit& visit) {
     visit("kv_heads", m.kv_heads, ModelOptions{}.kv_heads);
     visit("hidden", m.hidden, ModelOptions{}.hidden);
     visit("tied", m.tied, ModelOptions{}.tied);
+    visit("fused_projections", m.fused_projections, ModelOptions{}.fused_projections);
     visit("rope_theta", m.rope_theta, ModelOptions{}.rope_theta);
     visit("attention", m.attention, ModelOptions{}.attention);
     visit("label_smoothing", m.label_smoothing, ModelOptions{}.label_smoothing);
@@ -231,6 +232,7 @@ std::string command_options(const Json& configuration) {
                                                                {"--kv-heads", "/model/kv_heads"},
                                                                {"--hidden", "/model/hidden"},
                                                                {"--tied", "/model/tied"},
+                                                               {"--fused-projections", "/model/fused_projections"},
                                                                {"--rope-theta", "/model/rope_theta"},
                                                                {"--norm-eps", "/model/norm_eps"},
                                                                {"--norm-groups", "/model/norm_groups"},

@@ -205,6 +205,23 @@ void move_cases(Cases& cases) {
         const TensorId in = b.tensor(shape, "fp32", Fill::edges);
         cases.push_back(b.build(op::Transpose{.in = in, .out = b.tensor(out, "fp32"), .order = order}));
     }
+    for (const std::string_view f : formats_of_tensors) {
+        const Shape shapes[] = {
+            {4, 7, 1}, {4, 2, 1}, {4, 300, 1}}; // joined along the middle, the second is absent once
+        for (const bool whole : {true, false}) {
+            OpCaseBuilder b(fmt::format("cat {} {}", f, whole ? "three" : "two and zeros"));
+            OpCaseBuilder s(fmt::format("split {} {}", f, whole ? "three" : "two"));
+            op::Parts joined{.widths = {7, 2, 300}}, parted = joined;
+            for (std::size_t i = 0; i < 3; ++i) {
+                if (i == 1 && !whole) continue;
+                joined.tensors[i] = b.tensor(shapes[i], f, Fill::edges);
+                parted.tensors[i] = s.tensor(shapes[i], f);
+            }
+            cases.push_back(b.build(op::Concat{.parts = joined, .out = b.tensor({4, 309, 1}, f)}));
+            const TensorId in = s.tensor({4, 309, 1}, f, Fill::edges);
+            cases.push_back(s.build(op::Split{.in = in, .parts = parted}));
+        }
+    }
     OpCaseBuilder v("view");
     const TensorId in = v.tensor({6, 4}, "fp32", Fill::edges), out = v.tensor({24}, "fp32");
     OpCase view = v.build(op::View{.in = in, .out = out});

@@ -18,6 +18,9 @@ void add_network_options(CLI::App& app, NetworkWords& w) {
         ->group(group);
     app.add_option("--heads", w.heads, "Heads of attention")->transform(whole_number(1, 1024))->group(group);
     app.add_flag("--tied", w.model.tied, "The head of a decoder is its table of tokens")->group(group);
+    app.add_flag("--fused-projections", w.model.fused_projections,
+                 "A decoder's q, k and v are one product, the llama's gate and up another: scales span them")
+        ->group(group);
     app.add_option("--kv-heads", w.kv_heads, "Heads of the llama's keys and values; default 2")
         ->transform(whole_number(1, 1024))
         ->group(group);
@@ -63,6 +66,7 @@ ModelOptions model_of(const NetworkWords& w) {
     if (w.kv_heads) m.kv_heads = *w.kv_heads;
     if (w.hidden) m.hidden = *w.hidden;
     m.tied = w.model.tied;
+    m.fused_projections = w.model.fused_projections;
     m.attention = op::canonical_attention(w.model.attention); // throws here, before anything is made
     m.norm_eps = w.model.norm_eps;
     if (w.norm_groups) m.norm_groups = *w.norm_groups;

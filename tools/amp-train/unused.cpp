@@ -55,7 +55,9 @@ void note_unused(const CLI::App& app, TrainToolOptions& options) {
         std::initializer_list<const char*> options;
     };
     const Use uses[] = {
-        {decoder, "--model gpt or llama", {"--heads", "--norm", "--norm-eps", "--tied", "--attention"}},
+        {decoder,
+         "--model gpt or llama",
+         {"--heads", "--norm", "--norm-eps", "--tied", "--attention", "--fused-projections"}},
         {first.model.name == "llama", "--model llama", {"--kv-heads", "--hidden", "--rope-theta"}},
         {first.model.name == "resnet", "--model resnet", {"--norm-groups"}},
         {decoder && options.text.empty() && options.npz.empty(),

@@ -4,6 +4,7 @@
 
 #include <ampscope/sim/backend/kernels/activation.h>
 #include <ampscope/sim/backend/kernels/batch_norm.h>
+#include <ampscope/sim/backend/kernels/concat.h>
 #include <ampscope/sim/backend/kernels/elementwise.h>
 #include <ampscope/sim/backend/kernels/gradient.h>
 #include <ampscope/sim/backend/kernels/norm.h>

@@ -25,6 +25,16 @@ struct Decoder {
     }
 
     TensorId linear_layer(std::string_view name, TensorId x, std::int64_t outputs, const Init& init, bool biased) const;
+    /// A layer that reads what others read, too.
+    struct Projection {
+        std::string_view name;
+        std::int64_t outputs;
+        bool biased = false;
+    };
+    /// The results of up to three such layers. With options.fused_projections their weights are joined to that of one
+    /// layer `name`, and so are their biases, with zeros for those without.
+    [[nodiscard]] std::array<TensorId, 3> projections(std::string_view name, TensorId x,
+                                                      std::initializer_list<Projection> of) const;
     /// A layer or RMS norm, as options.norm has it.
     TensorId norm(std::string_view name, TensorId x) const;
     /// The layer `head`, of the table of tokens if options.tied has it, else of a weight and, if `biased`, a bias.

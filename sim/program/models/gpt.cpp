@@ -7,10 +7,10 @@ namespace {
 TensorId gpt_attention(const Decoder& d, TensorId x) {
     const std::int64_t width = d.options.width, heads = d.options.heads;
     // A bias of the keys would add the same number to all scores of a query, which softmax cancels.
-    const TensorId q = d.heads_of(d.linear_layer("q", x, width, Decoder::small, true), heads);
-    const TensorId k = d.cached(d.heads_of(d.linear_layer("k", x, width, Decoder::small, false), heads));
-    const TensorId v = d.cached(d.heads_of(d.linear_layer("v", x, width, Decoder::small, true), heads));
-    const TensorId out = d.linear_layer("o", d.mixed(q, k, v), width, d.residual(), true);
+    const auto [q, k, v] = d.projections("qkv", x, {{"q", width, true}, {"k", width}, {"v", width, true}});
+    const TensorId queries = d.heads_of(q, heads), keys = d.cached(d.heads_of(k, heads)),
+                   values = d.cached(d.heads_of(v, heads));
+    const TensorId out = d.linear_layer("o", d.mixed(queries, keys, values), width, d.residual(), true);
     return op::dropout(d.g, out, d.options.dropout);
 }
 

@@ -6,22 +6,22 @@ namespace {
 
 TensorId llama_attention(const Decoder& d, TensorId x) {
     const std::int64_t width = d.options.width, heads = d.options.heads, groups = d.options.groups();
-    const auto projected = [&](std::string_view name, std::int64_t n) {
-        return d.heads_of(d.linear_layer(name, x, width / heads * n, Decoder::small, false), n);
+    const std::int64_t shared = width / heads * groups;
+    const auto [q, k, v] = d.projections("qkv", x, {{"q", width}, {"k", shared}, {"v", shared}});
+    const auto turned = [&](TensorId y, std::int64_t n) {
+        return op::rope(d.g, d.heads_of(y, n), d.options.rope_theta);
     };
-    const TensorId q = op::rope(d.g, projected("q", heads), d.options.rope_theta);
-    const TensorId k = d.cached(op::rope(d.g, projected("k", groups), d.options.rope_theta));
-    const TensorId v = d.cached(projected("v", groups));
-    const TensorId out = d.linear_layer("o", d.mixed(q, k, v), width, d.residual(), false);
+    const TensorId queries = turned(q, heads), keys = d.cached(turned(k, groups)),
+                   values = d.cached(d.heads_of(v, groups));
+    const TensorId out = d.linear_layer("o", d.mixed(queries, keys, values), width, d.residual(), false);
     return op::dropout(d.g, out, d.options.dropout);
 }
 
 /// SwiGLU (N. Shazeer, "GLU Variants Improve Transformer", 2020), with any activation in the place of SiLU.
 TensorId llama_mlp(const Decoder& d, TensorId x) {
     const std::int64_t units = d.options.hidden_units();
-    const TensorId gate =
-        op::activation(d.g, d.options.activation, d.linear_layer("gate", x, units, Decoder::small, false));
-    const TensorId hidden = op::mul(d.g, gate, d.linear_layer("up", x, units, Decoder::small, false));
+    const auto [gate, up, none] = d.projections("gate_up", x, {{"gate", units}, {"up", units}});
+    const TensorId hidden = op::mul(d.g, op::activation(d.g, d.options.activation, gate), up);
     d.g.watch(hidden, "hidden", false);
     return op::dropout(d.g, d.linear_layer("down", hidden, d.options.width, d.residual(), false), d.options.dropout);
 }
