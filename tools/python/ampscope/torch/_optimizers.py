@@ -83,7 +83,9 @@ class Optimizers:
         for optimizer in filter(_is_jordans, self._optimizers):
             undo.callback(functools.partial(vars(optimizer).update, step=optimizer.step) if "step" in vars(optimizer)
                           else functools.partial(vars(optimizer).pop, "step"))
-            optimizer.step = types.MethodType(torch.optim.Optimizer.profile_hook_step(self._jordan), optimizer)
+            step = torch.optim.Optimizer.profile_hook_step(self._jordan)
+            step._wrapped_by_lr_sched = True  # a scheduler that exists warns of steps that it does not know
+            optimizer.step = types.MethodType(step, optimizer)
 
     def _restore(self):
         """State in the type that PyTorch gives it: that of its parameter."""
@@ -157,6 +159,7 @@ class Optimizers:
     def _jordan(self, optimizer, closure=None):
         """The whole step of Keller Jordan's Muon: no function in it has both the weight and its state."""
         loss = None
+        optimizer._opt_called = True  # what a scheduler's wrapper notes
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
