@@ -20,8 +20,8 @@ struct Concat {
     [[nodiscard]] auto inputs() const { return parts.tensors; }
     [[nodiscard]] auto outputs() const { return std::array{out}; }
 };
-/// Joins tensors that have the same extents but along `axis`, where they have these: 0 for none. A part may be absent if
-/// it has an extent; one of them is there. Throws std::invalid_argument for others.
+/// Joins tensors that have the same extents but along `axis`, where they have these: 0 for none. A part may be absent
+/// if it has an extent; one of them is there. Throws std::invalid_argument for others.
 TensorId concat(Graph& g, const std::array<TensorId, 3>& parts, std::size_t axis,
                 const std::array<std::int64_t, 3>& extents);
 void backward(Graph& g, const Concat& op);
