@@ -43,10 +43,10 @@ struct AttentionMask {
                   const AttentionShape& of)
         : data(elements), heads(of.in_batch), divisor(how.by_steps ? 1 : how.scale),
           scores(how.by_steps ? how.steps : how.scores) {
-        std::int64_t* const steps[] = {&of_key, &of_row, &of_head, &of_batch};
+        std::int64_t* const steps[] = {&of_batch, &of_head, &of_row, &of_key};
         std::int64_t step = 1;
-        for (std::size_t i = 0; i < 4; step *= shape[3 - i++])
-            if (shape[3 - i] > 1) *steps[i] = step;
+        for (std::size_t axis = 4; axis-- > 0; step *= shape[axis])
+            if (shape[axis] > 1) *steps[axis] = step;
     }
     AttentionMask() = default;
 
