@@ -14,7 +14,7 @@ namespace amp::math {
     return x != x ? detail::nan : detail::times_cdf(x, sigmoid(x));
 }
 
-/// The derivative of silu: s + x s (1 - s), where s = 1 / (1 + e^-x).
+/// The derivative of silu: s + x s (1 - s), where s = 1 / (1 + e^-x); its limits 1 and -0 at infinities (torch: NaN).
 [[gnu::always_inline]] constexpr double silu_derivative(double x) {
     constexpr double zero = -0x1.474973c84120bp+0;
     constexpr double q[] = {0x1.be1410460527fp-3,   0x1.2c563458cc0adp-3,   0x1.353eb573ca46ap-6,

@@ -22,10 +22,13 @@ struct AttentionCase {
     const char* read = "fp32";   ///< products read their operands in it
     const char* steps = nullptr; ///< results of the softmax's steps have it, if it is computed by steps
     bool masked = false;         ///< attention_mask() is added
+    float far = 0;               ///< a number that masks use in place of -infinity, or 0
 };
 
-/// What is added to a scaled score; none: the key is hidden. Query 4 sees no key, and tiles are hidden as a whole.
-inline std::optional<Real> attention_mask(reference::Index head, reference::Index row, reference::Index key) {
+/// What is added to a scaled score; none: the key is hidden. Query 4 sees no key, and tiles are hidden as a whole. All
+/// keys of query 2 have the case's `far` number, and the first four of query 3.
+inline std::optional<Real> attention_mask(const AttentionCase& c, Index head, Index row, Index key) {
+    if (c.far != 0 && (row == 2 || (row == 3 && key < 4))) return Real(c.far);
     if (row == 4 || (row * 7 + key * 5 + head) % 3 == 0 || (key > 5 && row < 8)) return {};
     return Real((row + 2 * key + head) % 4) / 4 - 1;
 }
@@ -66,6 +69,21 @@ inline std::vector<AttentionCase> attention_cases() {
         all.back().masked = true;
         all.back().causal = false;
     }
+    constexpr float most = std::numeric_limits<float>::max();
+    for (const auto& [like, number] : {std::pair(0U, -1e4F),
+                                       {0U, -1e10F},
+                                       {1U, -1e30F},
+                                       {2U, -most},
+                                       {0U, 1e38F},
+                                       {3U, most},
+                                       {7U, -1e9F},
+                                       {11U, -1e10F},
+                                       {15U, -1e30F}}) {
+        all.push_back(all[like]);
+        all.back().masked = true;
+        all.back().causal = false;
+        all.back().far = number;
+    }
     return all;
 }
 
@@ -92,13 +110,15 @@ struct AttentionRounding {
         }
         return sum;
     }
-    [[nodiscard]] static Real power(const Real& x) { return single(pow(Real(2), x)); }
+    [[nodiscard]] static Real power(const Real& x) { return x < -1000 ? Real(0) : single(pow(Real(2), x)); }
+    /// Whether masked attention treats an exponent as one of a number that stands for -infinity.
+    [[nodiscard]] bool is_far(const Real& exponent) const { return c.masked && abs(exponent) >= 1024; }
     /// The result of a step: an FP32 number, and by steps one of their format.
     [[nodiscard]] Real step(const Real& x) const {
         return c.steps == nullptr ? Real(single(x)) : Real(rounded(c.steps, Real(single(x))));
     }
     [[nodiscard]] Real exponential(const Real& x, int offset = 0) const {
-        return step(ldexp(Real(exp(step(x))), offset));
+        return x < -1000 ? Real(0) : step(ldexp(Real(exp(step(x))), offset));
     }
     [[nodiscard]] static Real scale() { return single(Real(attention_scale)); }
     [[nodiscard]] static Real log2_e() { return 1 / log(Real(2)); }
@@ -109,13 +129,16 @@ struct AttentionRounding {
             chain(attention_width, [&](Index i) { return std::pair(matrix_at(q, a, i), matrix_at(k, b, i)); });
         Real score = rounded(c.scores, sum);
         if (c.steps != nullptr) score = step(score * scale());
-        const auto added = c.masked ? attention_mask(head, row, key) : std::optional<Real>();
+        const auto added = c.masked ? attention_mask(c, head, row, key) : std::optional<Real>();
         if (!added) return score;
         if (c.steps != nullptr) return step(score + *added);
-        return rounded(c.scores, Real(single(score + Real(single(*added / Real(attention_scale))))));
+        const Real most = std::numeric_limits<float>::max();
+        const Real quotient = *added / Real(attention_scale);
+        const Real finite = quotient > most ? most : quotient < -most ? Real(-most) : quotient;
+        return rounded(c.scores, Real(single(score + Real(single(finite)))));
     }
     [[nodiscard]] bool sees(Index head, Index row, Index key) const {
-        return (!c.causal || key <= row) && (!c.masked || attention_mask(head, row, key));
+        return (!c.causal || key <= row) && (!c.masked || attention_mask(c, head, row, key));
     }
     /// Whether the tile with this key is left out for the tile with this row.
     [[nodiscard]] bool skips(Index head, Index row, Index key) const {
@@ -164,11 +187,13 @@ inline AttentionRowResult attention_row(const AttentionCase& c, const Reals& q, 
             factor = c.steps != nullptr ? math.exponential(before - *here)
                                         : math.power(single(Real(single(before - *here)) * e));
         if (here && (!most || *here > *most)) most = here;
-        const Real used = most.value_or(Real(0)), add = single(c.offset - Real(single(used * e)));
+        const Real used = most.value_or(Real(0)), scaled = single(used * e), add = single(c.offset - scaled);
         Real sum = 0;
         for (Index j = 0; j < n; ++j) {
             if (!math.sees(head, row, first + j)) p.emplace_back(0);
             else if (c.steps != nullptr) p.push_back(math.exponential(reference::at(s, j) - used, c.offset));
+            else if (math.is_far(scaled))
+                p.push_back(math.power(single(Real(single(reference::at(s, j) - used)) * e + c.offset)));
             else p.push_back(math.power(single(reference::at(s, j) * e + add)));
             if (c.sums_rounded) p.back() = rounded(c.p, p.back());
             sum = single(sum + p.back());
@@ -205,7 +230,7 @@ struct AttentionBench {
           grad_v(b.tensor(keys, c.result)),
           mask(c.masked ? b.tensor({1, attention_heads, attention_tokens, attention_tokens}, "fp32") : TensorId{}) {
         b.start({q, k, v, grad});
-        if (mask) write_mask();
+        if (mask) write_mask(c);
         op::FusedAttention f;
         f.q = q, f.k = k, f.v = v, f.out = out, f.lse = lse, f.mask = mask;
         f.how = {.row_tile = c.rows,
@@ -229,12 +254,12 @@ struct AttentionBench {
     }
 
   private:
-    void write_mask() {
+    void write_mask(const AttentionCase& c) {
         auto to = b.cpu()[mask].begin();
         for (Index head = 0; head < attention_heads; ++head)
             for (Index row = 0; row < attention_tokens; ++row)
                 for (Index key = 0; key < attention_tokens; ++key)
-                    *to++ = attention_mask(head, row, key)
+                    *to++ = attention_mask(c, head, row, key)
                                 .value_or(-std::numeric_limits<Real>::infinity())
                                 .convert_to<float>();
     }
@@ -281,7 +306,8 @@ struct AttentionGradients {
             const Real ds = math.step(math.step(p * math.scale()) * math.step(math.step(dp) - math.step(d)));
             return {rounded(c.ds, p), rounded(c.ds, ds)};
         }
-        const Real p = math.power(single(score * math.exponent() - Real(single(sum * single(math.log2_e())))));
+        const Real less = single(sum * single(math.log2_e())), exponent = single(score * math.exponent() - less);
+        const Real p = math.power(math.is_far(less) && exponent > 0 ? Real(0) : exponent);
         for (Index i = 0; i < attention_width; ++i) d = single(matrix_at(grad, at, i) * matrix_at(out, at, i) + d);
         return {rounded(c.ds, p), rounded(c.ds, Real(single(p * single(dp - d))))};
     }

@@ -10,6 +10,7 @@
 #include <boost/multiprecision/cpp_bin_float.hpp>
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string_view>
@@ -124,9 +125,10 @@ inline Reals softmax(const Reals& x, Index n, bool causal) {
 struct AttentionExtents {
     Index heads, shared, tokens, width;
 };
-/// The softmax of scaled scores, times values; causal: query i sees keys 0 ... i.
+/// The softmax of scaled scores, to which a mask is added if there is one, times values; causal: query i sees keys
+/// 0 ... i. A mask has a number for each query and key, the same for all heads.
 inline Reals attention(const Reals& q, const Reals& k, const Reals& v, const AttentionExtents& e, const Real& scale,
-                       bool causal) {
+                       bool causal, const std::vector<float>& mask = {}) {
     Reals out;
     for (Index row = 0; row < e.heads * e.tokens; ++row) {
         const Index first = row / e.tokens / e.shared * e.tokens, known = causal ? row % e.tokens + 1 : e.tokens;
@@ -135,7 +137,8 @@ inline Reals attention(const Reals& q, const Reals& k, const Reals& v, const Att
         for (Index j = 0; j < known; ++j) {
             Real score = 0;
             for (Index c = 0; c < e.width; ++c) score += at(q, row * e.width + c) * at(k, (first + j) * e.width + c);
-            weights.push_back(exp(Real(score * scale)));
+            const float added = mask.empty() ? 0 : mask[static_cast<std::size_t>(row % e.tokens * e.tokens + j)];
+            weights.push_back(std::isinf(added) ? Real(0) : Real(exp(Real(score * scale + added))));
             total += weights.back();
         }
         for (Index c = 0; c < e.width; ++c) {

@@ -95,3 +95,22 @@ TEST_CASE("gradients have the formats of their tensors") {
     CHECK(g[g.gradient(y)].format == format("fp16"));
     CHECK(g[g.gradient(w)].format == format("fp32"));
 }
+
+TEST_CASE("norms of BF16 with FP32 weights give BF16 on the processor and FP32 on a device") {
+    for (const AutocastPolicy policy : {AutocastPolicy::cpu, AutocastPolicy::cuda}) {
+        Precision p = precision("amp-bf16");
+        p.autocast.policy = policy;
+        Program program;
+        Graph g(program, p);
+        const TensorId w = g.parameter("w", {4, 4}, {}), a = g.parameter("a", {4}, {}), b = g.parameter("b", {4}, {});
+        const TensorId x = op::linear(g, g.input("x", {2, 4}), w, {});
+        const FormatSpec want = format(policy == AutocastPolicy::cpu ? "bf16" : "fp32");
+        CHECK(g[x].format == format("bf16"));
+        const TensorId rms = op::rms_norm(g, x, a), layer = op::layer_norm(g, x, a, b),
+                       group = op::group_norm(g, x, a, b, 2), alone = op::group_norm(g, x, a, {}, 2);
+        for (const TensorId out : {rms, layer, group, alone}) CHECK(g[out].format == want);
+        g.differentiate(op::sum(g, op::add(g, op::add(g, rms, layer), op::add(g, group, alone))));
+        CHECK(g[g.gradient(a)].format == format("fp32"));
+        CHECK(g[g.gradient(x)].format == format("bf16"));
+    }
+}

@@ -166,8 +166,9 @@ TEST_CASE("groups of a group norm divide the channels") {
     Case c{"", model("resnet").defaults, digits_data()};
     for (const std::int64_t groups : {3, 32, -1}) {
         c.model.norm_groups = groups;
-        CHECK_THROWS_WITH(Trainer(options_of(c, 0, 0.1, 4), c.data),
-                          "[resnet] expected a --width that is a multiple of --norm-groups");
+        const std::string said =
+            fmt::format("[resnet] expected a --norm-groups that divides --width {}, got {}", c.model.width, groups);
+        CHECK_THROWS_WITH(Trainer(options_of(c, 0, 0.1, 4), c.data), said.c_str());
     }
 }
 

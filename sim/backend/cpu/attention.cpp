@@ -56,8 +56,6 @@ struct Part {
     [[nodiscard]] std::int64_t last() const { return first + count - 1; }
 };
 
-std::int64_t tiles_of(std::int64_t extent, std::int64_t tile) { return (extent + tile - 1) / tile; }
-
 /// out = a b for tiles of numbers: rows x inner of a, inner x columns of b.
 void multiply(const MatmulArithmetic& how, const FormatSpec& fa, cpu::MatrixView a, const FormatSpec& fb,
               cpu::MatrixView b, std::vector<float>& out, std::int64_t rows, std::int64_t columns, std::int64_t inner) {

@@ -62,8 +62,6 @@ cuda::SumOfProducts sum_of(const MatmulArithmetic& how, const FormatSpec& x, con
     return {how.accumulate, read(x), read(y)};
 }
 
-std::int64_t tiles_of(std::int64_t extent, std::int64_t tile) { return (extent + tile - 1) / tile; }
-
 /// For each tile of each head, whether the mask hides all of it.
 void find_hidden(Cuda& cuda, const AttentionMask& mask, const AttentionArithmetic& how, const AttentionShape& shape,
                  unsigned char* to) {
@@ -104,8 +102,7 @@ struct TileScores {
     /// Whether the mask hides all of the tile of this row and key.
     [[nodiscard]] AMPSCOPE_DEVICE bool hides_tile(std::int64_t head, std::int64_t row, std::int64_t key) const {
         if (mask.data == nullptr) return false;
-        const std::int64_t rows = (shape.queries + how.row_tile - 1) / how.row_tile,
-                           keys = (shape.keys + how.key_tile - 1) / how.key_tile;
+        const std::int64_t rows = tiles_of(shape.queries, how.row_tile), keys = tiles_of(shape.keys, how.key_tile);
         return hidden[(head * rows + row / how.row_tile) * keys + key / how.key_tile] != 0;
     }
 

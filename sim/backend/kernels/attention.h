@@ -12,6 +12,9 @@
 
 namespace amp::kernels {
 
+/// How many tiles there are along an axis.
+AMPSCOPE_INLINE std::int64_t tiles_of(std::int64_t extent, std::int64_t tile) { return (extent + tile - 1) / tile; }
+
 /// The extents of an attention. Heads of queries are counted over the batch: 0 ... batch * heads - 1.
 struct AttentionShape {
     std::int64_t heads = 0, shared = 1; ///< heads of queries, over the batch, and how many of them share a key's head
@@ -43,10 +46,10 @@ struct AttentionMask {
                   const AttentionShape& of)
         : data(elements), heads(of.in_batch), divisor(how.by_steps ? 1 : how.scale),
           scores(how.by_steps ? how.steps : how.scores) {
-        std::int64_t* const steps[] = {&of_key, &of_row, &of_head, &of_batch};
+        std::int64_t* const steps[] = {&of_batch, &of_head, &of_row, &of_key};
         std::int64_t step = 1;
-        for (std::size_t i = 0; i < 4; step *= shape[3 - i++])
-            if (shape[3 - i] > 1) *steps[i] = step;
+        for (std::size_t axis = 4; axis-- > 0; step *= shape[axis])
+            if (shape[axis] > 1) *steps[axis] = step;
     }
     AttentionMask() = default;
 
@@ -57,18 +60,24 @@ struct AttentionMask {
             here.data += head / heads * of_batch + head % heads * of_head + row * of_row + key * of_key;
         return here;
     }
-    /// What is added to the score of key i.
+    /// What is added to the score of key i: a finite number of the mask stays finite.
     [[nodiscard]] AMPSCOPE_INLINE float operator[](std::int64_t i) const {
-        return static_cast<float>(data[i * of_key] / divisor);
+        constexpr double most = std::numeric_limits<float>::max();
+        const float x = data[i * of_key];
+        const double quotient = x / divisor;
+        if (quotient > most) return x <= most ? std::numeric_limits<float>::max() : x;
+        if (quotient < -most) return x >= -most ? std::numeric_limits<float>::lowest() : x;
+        return static_cast<float>(quotient);
     }
     [[nodiscard]] AMPSCOPE_INLINE bool hides(std::int64_t i) const {
-        return (*this)[i] == -std::numeric_limits<float>::infinity();
+        return data[i * of_key] == -std::numeric_limits<float>::infinity();
     }
     /// Whether it hides all keys of a tile from all its rows.
     [[nodiscard]] AMPSCOPE_INLINE bool hides_tile(std::int64_t head, std::int64_t row, std::int64_t rows,
                                                   std::int64_t key, std::int64_t keys) const {
         if (data == nullptr) return false;
-        for (std::int64_t r = row; r < row + rows; ++r) {
+        const std::int64_t end = of_row == 0 ? row + 1 : row + rows; // one row of the mask may stand for all
+        for (std::int64_t r = row; r < end; ++r) {
             const AttentionMask here = of(head, r, key);
             for (std::int64_t i = 0; i < keys; ++i)
                 if (!here.hides(i)) return false;
@@ -81,6 +90,10 @@ inline constexpr float no_score = -std::numeric_limits<float>::infinity();
 /// log2 e, by which a logsumexp becomes a power of 2.
 inline constexpr float log2_e = 0x1.715476p+0F;
 inline constexpr double ln_2 = 0x1.62e42fefa39efp-1;
+
+/// Whether an exponent, of which FP32 has no more than the first few bits behind the point, is too far from 0 to be
+/// subtracted from another after both were multiplied.
+AMPSCOPE_INLINE bool is_far(float exponent) { return exponent >= op::far_exponent || exponent <= -op::far_exponent; }
 
 AMPSCOPE_INLINE float power_of_2(float x) { return static_cast<float>(math::exp2(x)); }
 
@@ -145,7 +158,7 @@ struct AttentionRowKernel {
         if (c.shift > 0 && max > no_score) max = shifted(scores, seen, c, max);
         const float next = max > row->max ? max : row->max, used = next > no_score ? next : 0;
         if (c.steps.apart) weigh_by_steps(scores, seen, c, row, used);
-        else weigh(scores, seen, c, row, used);
+        else weigh(scores, seen, c, row, used, mask.data != nullptr);
         hide(mask, scores, seen);
         row->max = next;
         float sum = 0;
@@ -160,8 +173,13 @@ struct AttentionRowKernel {
   private:
     /// Scores become P.
     AMPSCOPE_KERNEL void weigh(float* scores, std::int64_t seen, const AttentionConstants& c, AttentionRow* row,
-                               float used) {
+                               float used, bool masked) {
         row->factor = power_of_2((row->max - used) * c.exponent);
+        if (masked && is_far(used * c.exponent)) {
+            for (std::int64_t i = 0; i < seen; ++i)
+                scores[i] = power_of_2(amp::detail::fma_in_double(scores[i] - used, c.exponent, c.offset));
+            return;
+        }
         const float add = c.offset - used * c.exponent;
         for (std::int64_t i = 0; i < seen; ++i)
             scores[i] = power_of_2(amp::detail::fma_in_double(scores[i], c.exponent, add));
@@ -221,17 +239,20 @@ struct AttentionGradientKernel {
             for (std::int64_t i = 0; i < seen; ++i) scores[i] = steps(scores[i] * steps.scale);
         add_mask(mask, scores, seen);
         if (steps.apart) find_by_steps(scores, dp, seen, steps, lse, d);
-        else find(scores, dp, seen, exponent, lse, d);
+        else find(scores, dp, seen, exponent, lse, d, mask.data != nullptr);
         hide(mask, scores, seen);
         hide(mask, dp, seen);
         for (std::int64_t i = seen; i < n; ++i) scores[i] = dp[i] = 0;
     }
 
   private:
-    AMPSCOPE_KERNEL void find(float* scores, float* dp, std::int64_t seen, float exponent, float lse, float d) {
+    AMPSCOPE_KERNEL void find(float* scores, float* dp, std::int64_t seen, float exponent, float lse, float d,
+                              bool masked) {
         const float add = -(lse * log2_e);
+        const bool ends = masked && is_far(add);
         for (std::int64_t i = 0; i < seen; ++i) {
-            const float p = power_of_2(amp::detail::fma_in_double(scores[i], exponent, add));
+            const float power = amp::detail::fma_in_double(scores[i], exponent, add);
+            const float p = power_of_2(ends && power > 0 ? 0 : power);
             scores[i] = p;
             dp[i] = p * (dp[i] - d);
         }

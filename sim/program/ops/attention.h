@@ -29,6 +29,10 @@ std::optional<AttentionOptions> attention_options(std::string_view text);
 /// The same options in one spelling: keys in the order of the members, without those that say what is so anyway.
 std::string canonical_attention(std::string_view text);
 
+/// From which m' c on masked attention subtracts before it multiplies: rounding a smaller one changes P by less than
+/// 2^-15.
+inline constexpr float far_exponent = 1024;
+
 /// What forward and backward have in common.
 struct AttentionArithmetic {
     std::int64_t row_tile = 64, key_tile = 64;
@@ -51,21 +55,25 @@ struct AttentionArithmetic {
 
 /// out = softmax(scale q k^T + mask) v for each head: q is B x H x Q x D, k and v are B x G x K x D, where G divides H,
 /// and a head of k and v serves H / G consecutive heads of q. A mask is B x H x Q x K, each extent 1 if it is the same
-/// for all. Where mask / scale, in double and rounded to FP32, is -infinity, the key is hidden from the query, as by a
-/// causal mask: it has no part in a maximum and a sum, and its P is 0 whatever its score is.
+/// for all. Where the mask is -infinity, the key is hidden from the query, as by a causal mask: it has no part in a
+/// maximum and a sum, and its P is 0 whatever its score is.
 ///
 /// Rows of q are taken `row_tile` at a time, and the keys `key_tile` at a time, in their order; the last tiles may be
 /// smaller, and tiles that a mask hides as a whole are left out. All numbers are FP32 and every operation is rounded to
 /// nearest-even, unless it is said otherwise. A row begins with m = -infinity, l = 0, O = 0. Each tile
 ///  1. computes S = q k^T by s_product, rounded to `scores`, and the largest visible S of the row, NaNs apart. With
 ///     a mask S + mask / scale, each an FP32 number, rounded to `scores`, takes the place of S, as FlashAttention-2 has
-///     it for ALiBi: a mask of 0 changes nothing. With a shift, a maximum that several scores reach, or miss by up to
+///     it for ALiBi: a mask of 0 changes nothing. The quotient of a finite number is at most FLT_MAX and at least
+///     -FLT_MAX. With a shift, a maximum that several scores reach, or miss by up to
 ///     0.001 / scale, is multiplied by it if it is positive, and 0 takes its place if it is negative, so that no P is
 ///     near 1 (arXiv:2510.04212 and its code). P is then e^-|scale max| at most, for a factor of 2: where that is zero
 ///     in FP32 or in P's format, so is the row;
 ///  2. m' = max(m, that maximum), c = exponent(), f = 2^((m - m') c), where 0 takes the place of an m' of -infinity;
-///  3. P = 2^(fma(S, c, offset - m' c)), and 0 for keys that are masked; each power is a double that is rounded once,
-///     and then, with sums_rounded, to `p`: kernels add up what is not rounded yet, programs of a framework what is;
+///  3. P = 2^(fma(S, c, offset - m' c)), and 0 for keys that are masked. With a mask, where m' c is far_exponent or
+///     more, or -far_exponent or less, P = 2^(fma(S - m', c, offset)), where S - m' is rounded first: for a mask
+///     of -1e10 in place of -infinity the rounding error of m' c alone would make P infinite. Each power is a double
+///     that is rounded once, and then, with sums_rounded, to `p`: kernels add up what is not rounded yet, programs of a
+///     framework what is;
 ///  4. l = l f + the sum of P, which begins at +0 and adds in the order of keys: the sum, the product and their sum are
 ///     then rounded to `sums`;
 ///  5. O = O f + P v: P is rounded to `p` and multiplied by o_product, the masked ones, too; the product, O f and their
@@ -116,7 +124,8 @@ void run(Cuda& cuda, const FusedAttention& op);
 /// The gradients of q, k and v; absent ones are not computed. D, for each row, is the chain of fused multiply-adds of
 /// grad_out and out over the channels, from +0. For each head, each tile of keys and then each tile of rows:
 ///  1. S as in forward, with the mask, P = 2^(fma(S, c, -(lse log2 e))), where log2 e is an FP32 number, and 0 for
-///     hidden keys;
+///     hidden keys. With a mask, where lse log2 e is far_exponent or more, or -far_exponent or less, exponents above 0
+///     count as 0: lse of a row that is masked whole by -1e10 has no digits for ln(l), so that P is 0 or 1;
 ///  2. dP = grad_out v^T, dS = P (dP - D), and 0 for hidden keys;
 ///  3. P and dS are rounded to `ds`, which counts once among the roundings of counted(); dV += P^T grad_out,
 ///     dK += dS^T q, dQ += dS k: each product is added to the total in FP32, which begins at +0. Totals of k and v go

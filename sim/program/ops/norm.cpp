@@ -7,16 +7,26 @@ namespace amp::op {
 
 namespace {
 
+/// Operands and formats of a norm. What is not cast by autocast keeps its own type, as in PyTorch's kernels, which take
+/// an FP32 weight beside BF16 numbers.
+Graph::Plan norm_plan(Graph& g, std::string_view name, TensorId in, TensorId weight, TensorId bias) {
+    Graph::Plan plan = g.plan(name, {in});
+    std::vector<TensorId> affine = {weight};
+    if (bias) affine.push_back(bias);
+    affine = g.plan(name, affine).operands;
+    plan.operands.insert(plan.operands.end(), affine.begin(), affine.end());
+    if (!bias) plan.operands.emplace_back();
+    return plan;
+}
+
 TensorId norm(Graph& g, NormKind kind, TensorId in, TensorId weight, TensorId bias, double eps) {
     const std::string_view name = kind == NormKind::layer ? "layer_norm" : "rms_norm";
     const Shape x = g[in].shape;
     const auto fits = [&](TensorId p) { return !p || g[p].shape == Shape{x.back()}; };
     if (x.empty() || !weight || !fits(weight) || !fits(bias)) shape_error(name, "... x N and N", g, {in, weight});
-    std::vector<TensorId> operands = {in, weight};
-    if (bias) operands.push_back(bias);
-    const Graph::Plan plan = g.plan(name, operands);
+    const Graph::Plan plan = norm_plan(g, name, in, weight, bias);
     const TensorId out = g.result(name, x, plan.output);
-    g.append(Norm{kind, plan.operands[0], plan.operands[1], bias ? plan.operands[2] : TensorId{}, out, eps}, plan.rule);
+    g.append(Norm{kind, plan.operands[0], plan.operands[1], plan.operands[2], out, eps}, plan.rule);
     return out;
 }
 
@@ -34,21 +44,19 @@ TensorId group_norm(Graph& g, TensorId in, TensorId weight, TensorId bias, std::
     constexpr std::string_view name = "group_norm";
     const Shape x = g[in].shape;
     const auto fits = [&](TensorId p) { return !p || g[p].shape == Shape{x[1]}; };
-    if (x.size() < 2 || !weight || !fits(weight) || !fits(bias))
+    if (x.size() < 2 || g[in].count() == 0 || !weight || !fits(weight) || !fits(bias))
         shape_error(name, "N x C x ... and C", g, {in, weight});
     if (groups < 1 || x[1] % groups != 0)
         throw std::invalid_argument(
             fmt::format("[{}] expected a number of groups that divides {} channels, got {}", name, x[1], groups));
-    std::vector<TensorId> operands = {in, weight};
-    if (bias) operands.push_back(bias);
-    const Graph::Plan plan = g.plan(name, operands);
+    const Graph::Plan plan = norm_plan(g, name, in, weight, bias);
     const std::int64_t rows = x[0] * groups;
     const TensorId row = view(g, plan.operands[0], {rows, g[in].count() / rows});
     const TensorId out = g.result(name, g[row].shape, plan.output);
     g.append(Norm{NormKind::layer,
                   row,
                   plan.operands[1],
-                  bias ? plan.operands[2] : TensorId{},
+                  plan.operands[2],
                   out,
                   eps,
                   {groups, g[in].count() / (x[0] * x[1])}},
