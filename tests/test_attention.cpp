@@ -287,3 +287,20 @@ TEST_CASE("roundings of P, O, P in backward and dS are counted among those of th
     CHECK(counts(g.gradient(v)).elements == 16);
     CHECK(counts(g.gradient(q)).elements == 1);
 }
+
+TEST_CASE("masks that do not fit are refused") {
+    Program program;
+    Graph g(program, precision("fp32"));
+    const TensorId q = g.input("q", {2, 4, 5, 2}), k = g.input("k", {2, 2, 3, 2});
+    const auto with = [&](TensorId of, bool causal, TensorId mask) {
+        return op::fused_attention(g, q, of, of, 1, causal, {}, mask);
+    };
+    CHECK_NOTHROW(with(k, false, g.input("a", {1, 4, 1, 3})));
+    CHECK_THROWS_WITH(with(k, false, g.input("b", {2, 2, 5, 3})),
+                      "attention: expected a mask of (2, 4, 5, 3) or of extents of 1, got (2, 2, 5, 3)");
+    CHECK_THROWS_WITH(with(k, false, g.input("c", {5, 3})),
+                      "attention: expected a mask of (2, 4, 5, 3) or of extents of 1, got (5, 3)");
+    CHECK_THROWS_WITH(with(k, false, g.parameter("d", {1, 1, 5, 3}, {})), "attention: a mask has no gradient");
+    CHECK_THROWS_WITH(with(q, true, g.input("e", {1, 1, 5, 5})),
+                      "attention: expected a mask or a causal one, not both");
+}

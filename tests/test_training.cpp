@@ -163,6 +163,15 @@ TEST_CASE("100 losses and the first gradients are PyTorch's") {
 }
 
 TEST_CASE("groups of a group norm divide the channels") {
+    Program program;
+    Graph g(program, precision("fp32"));
+    const TensorId d = g.input("d", {4});
+    for (const std::int64_t groups : {-2, 0, 3, 8})
+        CHECK_THROWS_AS(op::group_norm(g, g.input("x", {2, 4, 3}), d, d, groups), std::invalid_argument);
+    CHECK_THROWS_WITH(op::group_norm(g, g.input("x", {2, 4}), d, d, 3),
+                      "[group_norm] expected a number of groups that divides 4 channels, got 3");
+    CHECK_THROWS_AS(op::group_norm(g, g.input("none", {0, 4}), d, d, 2), std::invalid_argument);
+    CHECK_THROWS_WITH(op::group_norm(g, d, d, d, 2), "[group_norm] expected N x C x ... and C, got (4) and (4)");
     Case c{"", model("resnet").defaults, digits_data()};
     for (const std::int64_t groups : {3, 32, -1}) {
         c.model.norm_groups = groups;

@@ -309,7 +309,17 @@ double number_of(Fill fill, const FormatSpec& f, std::uint64_t random, std::int6
     case Fill::indices: return low % static_cast<std::uint32_t>(limit);
     case Fill::targets: return high % 5 == 0 ? -1.0 : low % static_cast<std::uint32_t>(limit);
     case Fill::positive: return std::fabs(normal) + 0x1p-10;
-    case Fill::mask: return high % 2 == 0 ? -std::numeric_limits<double>::infinity() : high % 4 == 1 ? 0 : normal;
+    case Fill::mask:
+        switch (high % 12) { // -1e9 and the least number are in use for -infinity
+        case 0: return -1e9;
+        case 1: return decode(f, f.max_code() | f.sign_mask());
+        case 2:
+        case 3:
+        case 4: return -std::numeric_limits<double>::infinity();
+        case 5:
+        case 6: return 0;
+        default: return normal;
+        }
     case Fill::one: return 1;
     case Fill::zero: return 0;
     case Fill::ordinary: return normal * 1.7;
@@ -339,6 +349,14 @@ double number_of(Fill fill, const FormatSpec& f, std::uint64_t random, std::int6
     }
 }
 
+/// Whether a mask hides the whole tile of 4 queries and 3 keys, of a head, to which a number of it belongs.
+bool is_in_hidden_tile(const RandomKey& key, const Shape& shape, std::uint64_t index) {
+    const auto rows = static_cast<std::uint64_t>(shape[2]), columns = static_cast<std::uint64_t>(shape[3]);
+    const std::uint64_t head = index / columns / rows, down = index / columns % rows / 4, across = index % columns / 3;
+    const std::uint64_t tile = (head * rows + down) * columns + across;
+    return key.words(tile + (std::uint64_t{1} << 32))[0] % 3 == 0;
+}
+
 } // namespace
 
 std::vector<OpCase> op_cases() {
@@ -362,7 +380,8 @@ void fill_operands(Backend& backend, const OpCase& c, std::uint64_t seed) {
             const std::uint64_t random = words[0] | static_cast<std::uint64_t>(words[1]) << 32;
             // A format without infinities keeps its largest value, or what is wide would be all NaN.
             const bool infinite = fill == Fill::edges || fill == Fill::mask;
-            x = quantize(f, number_of(fill, f, random, c.limit),
+            const bool hidden = fill == Fill::mask && is_in_hidden_tile(key, backend.info(id).shape, index - 1);
+            x = quantize(f, hidden ? -std::numeric_limits<double>::infinity() : number_of(fill, f, random, c.limit),
                          {.overflow = infinite ? Overflow::infinity : Overflow::saturate_all});
         }
     }

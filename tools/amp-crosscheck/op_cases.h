@@ -17,7 +17,7 @@ enum class Fill : std::uint8_t {
     indices,  ///< whole numbers from 0 to `limit` - 1
     targets,  ///< like indices, some of them negative
     positive, ///< magnitudes of normal numbers
-    mask,     ///< zeros, normal numbers, and -infinity for half of all
+    mask,     ///< a third of its tiles are -infinity; elsewhere zeros, normal numbers, -infinity and what stands for it
     one,
     zero
 };

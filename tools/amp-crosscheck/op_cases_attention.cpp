@@ -1,42 +1,66 @@
 #include <ampscope/formats/codec.h>
+#include <ampscope/formats/random.h>
 #include <ampscope/tools/amp-crosscheck/op_case_builder.h>
+
+#include <fmt/ranges.h>
 
 namespace amp::crosscheck_tool {
 
 namespace {
 
-/// Formats and sizes of tiles that the case's number chooses, each of them now and then.
+/// What is chosen for a case. Choices do not depend on each other.
+enum class Choice : std::uint8_t {
+    hides,
+    mask,
+    row_tile,
+    key_tile,
+    scores,
+    p,
+    sums,
+    o,
+    shift,
+    rounds,
+    steps,
+    ds,
+    grads
+};
+
+/// One of n numbers from 0 on.
+std::uint32_t chosen(std::size_t number, Choice which, std::uint32_t n) {
+    const RandomKey key{.seed = 1, .stream = static_cast<std::uint32_t>(number)};
+    return key.words(static_cast<std::uint64_t>(which))[0] % n;
+}
+
+/// Formats and sizes of tiles, each of them now and then.
 op::FusedAttention attention_of(std::size_t number, std::string_view f) {
-    const auto every = [&](std::size_t n, std::string_view one, std::string_view other) {
-        return format(number % n == 0 ? one : other);
-    };
+    const auto every = [&](Choice which, std::uint32_t n) { return chosen(number, which, n) == 0; };
+    const bool in_e4m3 = every(Choice::p, 5);
     op::FusedAttention op;
-    op.how.row_tile = number % 3 == 0 ? 64 : 4;
-    op.how.key_tile = number % 5 == 0 ? 64 : 3;
-    op.how.causal = number % 2 == 0;
+    op.how.row_tile = every(Choice::row_tile, 3) ? 64 : 4;
+    op.how.key_tile = every(Choice::key_tile, 5) ? 64 : 3;
+    op.how.causal = every(Choice::hides, 3);
     op.how.scale = 0.3;
-    op.how.scores = every(4, "bf16", "fp32");
-    op.p = every(7, "e4m3", f);
-    op.sums = every(6, "fp16", "fp32");
-    op.o = every(5, "bf16", "fp32");
-    op.offset = number % 7 == 0 ? 8 : 0;
-    op.shift = number % 3 == 1 ? 2 : 0;
-    op.sums_rounded = number % 4 == 1;
-    op.how.by_steps = number % 6 == 5;
+    op.how.scores = format(every(Choice::scores, 3) ? "bf16" : "fp32");
+    op.p = format(in_e4m3 ? "e4m3" : f);
+    op.sums = format(every(Choice::sums, 5) ? "fp16" : "fp32");
+    op.o = format(every(Choice::o, 4) ? "bf16" : "fp32");
+    op.offset = in_e4m3 ? 8 : 0;
+    op.shift = every(Choice::shift, 3) ? 2 : 0;
+    op.sums_rounded = every(Choice::rounds, 3);
+    op.how.by_steps = every(Choice::steps, 5);
     op.how.steps = format(f);
     return op;
 }
 
-/// A mask for every second case that is not causal, in one of the shapes that masks can have.
-TensorId mask_of(std::size_t number, OpCaseBuilder& b, const Shape& scores) {
-    if (number % 4 != 1) return {};
-    Shape shape = scores;
-    const std::size_t which = number / 4 % 4;
-    if (which != 0) shape[1] = 1;
-    if (which == 1) shape[0] = 1;
-    if (which == 2) shape[2] = 1;
-    if (which == 3) shape[3] = 1;
-    return b.tensor(shape, "fp32", Fill::mask);
+/// The shape of a mask, for every second case that is not causal: one of those that masks can have; else empty.
+Shape mask_shape(std::size_t number, Shape scores) {
+    if (chosen(number, Choice::hides, 3) != 1) return {};
+    const std::uint32_t which = chosen(number, Choice::mask, 6);
+    if (which > 1) scores[1] = 1; // else heads have masks of their own
+    if (which == 3) scores[0] = 1;
+    if (which == 4) scores[2] = 1;
+    if (which == 5) scores[3] = 1;
+    return scores;
 }
 
 } // namespace
@@ -57,21 +81,23 @@ void attention_cases(Cases& cases) {
                     if (acc.takes(as_tf32 ? read : x) && acc.takes(as_tf32 ? read : other)) how.accumulate = acc;
                     return how;
                 };
-                OpCaseBuilder b(fmt::format("fused_attention {} {}", sums, f));
+                const Shape mask = mask_shape(number, scores);
+                const std::string with = mask.empty() ? "" : fmt::format(" mask {}", fmt::join(mask, "x"));
+                OpCaseBuilder b(fmt::format("fused_attention {} {}{}", sums, f, with));
                 op::FusedAttention op = attention_of(number, f);
                 op.how.s_product = product(format(f));
                 op.o_product = product(op.p);
                 op.q = b.tensor(q, f, fill);
                 op.k = b.tensor(k, f, fill);
                 op.v = b.tensor(k, f, fill);
-                op.mask = mask_of(number, b, scores);
+                if (!mask.empty()) op.mask = b.tensor(mask, "fp32", Fill::mask);
                 op.out = b.tensor(q, f);
                 op.lse = b.tensor(rows, "fp32");
                 cases.push_back(b.build(op));
-                OpCaseBuilder g(fmt::format("fused_attention_backward {} {}", sums, f));
+                OpCaseBuilder g(fmt::format("fused_attention_backward {} {}{}", sums, f, with));
                 op::FusedAttentionBackward back;
                 back.how = op.how;
-                back.ds = number % 4 == 0 ? format("e5m2") : format(f);
+                back.ds = format(chosen(number, Choice::ds, 4) == 0 ? "e5m2" : f);
                 back.dp_product = product(format(f));
                 back.dv_product = back.dk_product = back.dq_product = product(back.ds);
                 back.q = g.tensor(q, f, fill);
@@ -80,9 +106,10 @@ void attention_cases(Cases& cases) {
                 back.out = g.tensor(q, f, fill);
                 back.lse = g.tensor(rows, "fp32", fill);
                 back.grad_out = g.tensor(q, f, fill);
-                back.mask = mask_of(number, g, scores);
-                if (number % 3 != 1) back.grad_q = g.tensor(q, f);
-                if (number % 3 != 2) back.grad_k = g.tensor(k, f);
+                if (!mask.empty()) back.mask = g.tensor(mask, "fp32", Fill::mask);
+                const std::uint32_t left_out = chosen(number, Choice::grads, 3);
+                if (left_out != 1) back.grad_q = g.tensor(q, f);
+                if (left_out != 2) back.grad_k = g.tensor(k, f);
                 back.grad_v = g.tensor(k, f);
                 cases.push_back(g.build(back));
             }
