@@ -19,7 +19,7 @@ def rounded(x, dtype):
 
 
 def fma(a, b, c):
-    if not np.isfinite([a, b, c]).all():
+    if not np.isfinite([a, b, c]).all() or abs(float(a) * float(b)) >= 2.0**128:  # of masks near FP32's end
         return f32(a) * f32(b) + f32(c)
     return f32(rounded(Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c)), f32))
 

@@ -12,19 +12,22 @@ class MaskedRows(Rows):
     """With `mask`, the rows and keys of the tile: what is added to the scaled scores, -infinity to hide a key."""
 
     def add(self, k, v, first, mask):
-        added = f32(np.float64(mask) / self.scale)
+        most = np.finfo(f32).max
+        added = np.where(np.isinf(mask), mask, np.clip(np.float64(mask) / self.scale, -most, most)).astype(f32)
         p, factor = self.s(chains(self.q, k.T)), np.zeros(len(self.q), f32)
         for r, row in enumerate(p):
-            seen = added[r] > -np.inf
+            seen = mask[r] > -np.inf
             row[seen] = self.s(row[seen] + added[r][seen])
             most = max(self.max[r], row[seen].max(initial=-np.inf, where=~np.isnan(row[seen])))
             used = most if most > -np.inf else f32(0)
             factor[r] = np.exp2(np.float64((self.max[r] - used) * self.c))
             self.max[r] = most
             shift = f32(self.offset) - used * self.c
-            row[:] = [np.exp2(np.float64(fma(score, self.c, shift))) if s else 0 for score, s in zip(row, seen)]
+            if abs(used * self.c) >= 1024:  # as of -1e10 in place of -infinity
+                row, shift = row - used, f32(self.offset)
+            p[r] = [np.exp2(np.float64(fma(score, self.c, shift))) if s else 0 for score, s in zip(row, seen)]
             total = f32(0)
-            for x in row:
+            for x in p[r]:
                 total = total + x
             self.sum[r] = self.l(self.l(self.sum[r] * factor[r]) + self.l(total))
         self.total = self.o(self.o(self.total * factor[:, None]) + self.o(chains(self.p(p), v)))
@@ -40,7 +43,7 @@ def twin(q, k, v, mask, rows, keys, out, **how):
         tile = MaskedRows(q[part], 0, causal=False, shift=0, **how)
         for j in range(0, k.shape[2], keys):
             of = mask[part][:, j:j + keys]
-            if (f32(np.float64(of) / how["scale"]) > -np.inf).any():
+            if (of > -np.inf).any():
                 tile.add(k[b, g, j:j + keys], v[b, g, j:j + keys], j, of)
         results[part], sums[part] = tile.result(DTYPES[out])
     return results, sums
@@ -52,7 +55,11 @@ def random_mask(shape, kind):
     if shape[-2] > 1:
         hidden[..., 2, :] = True  # a query that sees nothing
     hidden[..., -1:, :3] = True  # and a tile
-    return ~hidden if kind == "boolean" else np.where(hidden, -np.inf, rng.standard_normal(shape)).astype(f32)
+    if kind == "boolean":
+        return ~hidden
+    mask = np.where(hidden, -np.inf, rng.standard_normal(shape)).astype(f32)
+    mask[..., 0, :4] = -1e9, -1e30, np.finfo(f32).min, 0.5  # a tile of what programs write for -infinity
+    return mask
 
 
 SHAPES = [(2, 4, 7, 7), (1, 1, 7, 7), (2, 1, 7, 7), (1, 4, 7, 7), (2, 4, 1, 7)]
@@ -132,6 +139,58 @@ def test_attention_in_fp64_knows_no_tiles(kind):
             got = ampscope.attention(q, k, v, text, mask=mask, scale=0.3)
             gradients = ampscope.attention_gradients(q, k, v, grad, text, mask=mask, scale=0.3)
             assert all(abs(a - b).max() < 2e-5 for a, b in zip((got, *gradients), want))
+
+
+FAR = [-1e4, -1e9, -1e10, -1e30, np.finfo(f32).min]
+
+
+@pytest.mark.parametrize("number", FAR)
+@pytest.mark.parametrize("scale", [0.125, 0.35, 1])
+@pytest.mark.parametrize("format", ["fp32", "fp16"])
+def test_finite_numbers_in_place_of_infinity(format, scale, number):
+    """Whole tiles of them, and a whole row, in which they hide nothing: it gives what the sums in FP32 say."""
+    q, k, v = operands(format, heads=2, queries=4, keys=128, width=8)
+    mask = np.zeros((4, 128), f32)
+    mask[:2, :64] = mask[2] = number
+    mask[3, 64:] = number
+    added = f32(max(float(number) / scale, -float(np.finfo(f32).max)))
+    shares = f32(np.float64(q) @ np.float64(k).swapaxes(-1, -2)) + np.where(mask == 0, f32(0), added)
+    shares = np.float64(shares) * scale
+    shares = np.exp(shares - shares.max(-1, keepdims=True))
+    want = shares @ v / shares.sum(-1, keepdims=True)
+    near = 1e-5 if format == "fp32" else 2e-3
+    for text in ("fused", "fused:3x16", "fused:steps=fp32"):
+        got, sums = ampscope.attention(q, k, v, text, mask=mask, scale=scale, q_format=format, logsumexp=True)
+        assert np.isfinite(sums).all() and abs(got - want)[..., [0, 1, 3], :].max() < near
+        assert abs(got - want)[..., 2, :].max() < (1e-2 if number == -1e4 else near)  # -1e4 / scale has few digits
+        grad = operands(format, heads=2, queries=4, keys=128, width=8)[0][:, ::-1].copy()
+        how = {"mask": mask, "scale": scale, "q_format": format, "grad_format": format}
+        assert all(np.isfinite(x).all() for x in ampscope.attention_gradients(q, k, v, grad, text, **how))
+        grad[..., 2, :] = 0
+        exact = in_fp64(q, k, v, grad, np.where((mask == 0) | (np.arange(4) == 2)[:, None], 0, -np.inf), scale)
+        gradients = ampscope.attention_gradients(q, k, v, grad, text, **how)
+        assert all(abs(a - b).max() < 20 * near for a, b in zip(gradients, exact[1:]))
+    torch = pytest.importorskip("torch")
+    plain = torch.nn.functional.scaled_dot_product_attention(*(torch.from_numpy(x) for x in (q, k, v)),
+                                                             attn_mask=torch.from_numpy(mask), scale=scale)
+    assert abs(plain.numpy() - want).max() < (1e-2 if number == -1e4 else 1e-5)
+
+
+def test_masks_beyond_fp32_after_the_scale_saturate():
+    q, k, v = operands("fp32")
+    most = np.finfo(f32).max
+    for number, want in ((1e38, v[:, :, [2]]), (-most, v.mean(2, keepdims=True))):
+        mask = np.full((7, 7), number, f32)
+        if number > 0:
+            mask[:, np.arange(7) != 2] = 0
+        for text in ("fused", "fused:2x3"):
+            got, sums = ampscope.attention(q, k, v, text, mask=mask, scale=0.125, logsumexp=True)
+            assert abs(got - np.repeat(want, 2, 1)).max() < 1e-6
+            assert np.array_equal(sums, np.full_like(sums, np.copysign(most * 0.125, number)))
+    hidden = ampscope.attention(q, k, v, mask=np.full((7, 7), -np.inf), scale=0.125)
+    assert not hidden.any()
+    infinite = ampscope.attention(q, k, v, mask=np.eye(7) * most + np.where(np.eye(7), np.inf, 0), scale=0.125)
+    assert np.isnan(infinite).all()
 
 
 def test_masks_that_do_not_fit_are_named():
@@ -237,6 +296,42 @@ def test_masks_may_be_wider_than_queries(model, attention):
         assert abs(got.float().numpy() - want).max() < 0.02
     else:
         assert np.array_equal(got.float().numpy(), want)
+
+
+@pytest.mark.parametrize("attention", ["fused:4x3", "plain"])
+def test_masks_of_other_kinds(model, attention):
+    """Whose errors are PyTorch's, or which are counted as left to it, as operands of these kinds are."""
+    import torch
+
+    import ampscope.torch
+
+    class Named(torch.Tensor):
+        pass
+    x = [torch.from_numpy(a) for a in operands("fp32", heads=2)]
+    triangle = torch.ones(7, 7).tril().bool()
+    for mask in (torch.tensor(0.0), torch.tensor(True), torch.zeros(7), torch.ones(7, dtype=torch.bool)):
+        with pytest.raises(IndexError) as plain:
+            model(*x, attn_mask=mask)
+        with ampscope.torch.emulate(model, "fp32", attention=attention), pytest.raises(IndexError) as ours:
+            model(*x, attn_mask=mask)
+        assert str(ours.value) == str(plain.value)
+    for mask, kind in ((triangle.float().to_sparse(), "sparse"), (triangle.as_subclass(Named), "Named")):
+        with ampscope.torch.emulate(model, "fp32", attention=attention, strict=True):
+            with pytest.raises(NotImplementedError, match=f"scaled_dot_product_attention of a {kind}"):
+                model(*x, attn_mask=mask)
+
+
+def test_boolean_masks_do_not_depend_on_the_default_type(model):
+    import torch
+    x = [*operands("fp32", heads=2), operands("fp32", heads=2)[0]]
+    mask = torch.ones(7, 7).tril().bool()
+    want, _ = emulated(model, x, "fused:4x3", attn_mask=mask)
+    torch.set_default_dtype(torch.float64)
+    try:
+        got, _ = emulated(model, x, "fused:4x3", attn_mask=mask)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(same_bits(a, b) for a, b in zip(got, want))
 
 
 def test_a_mask_that_learns_is_computed_without_tiles(model):

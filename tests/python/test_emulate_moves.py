@@ -82,13 +82,14 @@ PAIRS = [(a, b) for a in TYPES for b in TYPES]
 @contextlib.contextmanager
 def fake_autocast(dtype):
     """For CUDA where there is none: torch.autocast would switch itself off."""
+    before = torch.get_autocast_dtype("cuda")
     torch.set_autocast_enabled("cuda", True)
     torch.set_autocast_dtype("cuda", dtype)
     try:
         yield
     finally:
         torch.set_autocast_enabled("cuda", False)
-        torch.set_autocast_dtype("cuda", torch.float16)
+        torch.set_autocast_dtype("cuda", before)
 
 
 class Joined(nn.Module):

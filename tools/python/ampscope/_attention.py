@@ -25,9 +25,10 @@ def attention(q: Any, k: Any, v: Any, options: str = "fused", *, causal: bool = 
                         "plain" is refused: matmul() and a softmax compute it
     causal              query i sees keys 0 ... i
     mask                H x Q x K or the like, where axes may be left out or be 1: booleans, of which True lets a key
-                        take part, or numbers that are added to the scaled scores. Where it is False or -infinity, or
-                        where mask / scale is beyond FP32, a key counts for nothing; a query that sees none has zeros.
-                        It has no gradient, and `causal` is none beside it
+                        take part, or numbers that are added to the scaled scores. Where it is False or -infinity, a
+                        key counts for nothing; a query that sees none has zeros. It is divided by the scale, where
+                        what is beyond FP32 counts as its largest number. It has no gradient, and `causal` is none
+                        beside it
     scale               of scores; 1 / sqrt(D) unless given
     accumulator         a row of ampscope.accumulators(), or several joined by +: each product, q k^T and P v, has the
                         first that takes its operands

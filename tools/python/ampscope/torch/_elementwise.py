@@ -70,23 +70,27 @@ def _softmax(emulation, x, dim, dtype=None):
     return emulation.elementwise("softmax", x, wide=dtype == torch.float32)
 
 
-def _layer_norm(emulation, x, shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
-    if len(shape) != 1 or weight is None:
+def _affine(x, channels, weight, bias):
+    """Weight and bias of a norm, of which one without a weight multiplies by ones. None: an error of PyTorch's."""
+    if any(t is not None and t.shape != (channels,) for t in (weight, bias)):
         return None
-    return emulation.elementwise("layer_norm", x, weight, bias, settings=(eps,))
+    return x.new_ones(channels) if weight is None else weight, bias
+
+
+def _layer_norm(emulation, x, shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
+    affine = _affine(x, shape[0], weight, bias) if len(shape) == 1 and x.shape[-1:] == tuple(shape) else None
+    return None if affine is None else emulation.elementwise("layer_norm", x, *affine, settings=(eps,))
 
 
 def _rms_norm(emulation, x, shape, weight=None, eps=None):
-    if len(shape) != 1 or weight is None:
-        return None
-    return emulation.elementwise("rms_norm", x, weight,
-                                 settings=(torch.finfo(x.dtype).eps if eps is None else eps,))
+    affine = _affine(x, shape[0], weight, None) if len(shape) == 1 and x.shape[-1:] == tuple(shape) else None
+    return None if affine is None else emulation.elementwise(
+        "rms_norm", x, affine[0], settings=(torch.finfo(x.dtype).eps if eps is None else eps,))
 
 
 def _group_norm(emulation, x, groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True):
-    if weight is None or x.dim() < 2 or x.shape[1] % groups:
-        return None
-    return emulation.elementwise("group_norm", x, weight, bias, settings=(groups, eps))
+    affine = _affine(x, x.shape[1], weight, bias) if x.dim() > 1 and groups > 0 and x.shape[1] % groups == 0 else None
+    return None if affine is None else emulation.elementwise("group_norm", x, *affine, settings=(groups, eps))
 
 
 def _within(indices, end):

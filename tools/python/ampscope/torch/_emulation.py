@@ -257,7 +257,8 @@ class Emulation:
             return self._take_elementwise(rule, original, args, kwargs)
         weight = args[rule.weight] if rule.weight is not None and rule.weight < len(args) else None
         alone = weight is not None and (rule.is_layer or self.is_parameter(weight)) and self.scales(weight)
-        why = unfit([t for t in tensors if not (alone and t is weight)]) or (unfit([weight]) if alone else None)
+        why = (unfit([t for t in tensors if not (alone and t is weight)]) or (unfit([weight]) if alone else None)
+               or rule.unlike_mask(args))
         try:
             result = None if why else rule.compute(self, *args, **kwargs)
         except ValueError:

@@ -22,16 +22,26 @@ class Rule(NamedTuple):
     takes_sizes: bool = False
     mask: int | None = None
 
+    def unlike_mask(self, args):
+        """Why an op with such a mask is not emulated; None: it may be."""
+        mask = args[self.mask] if self.mask is not None and self.mask < len(args) else None
+        return unlike(mask) if isinstance(mask, torch.Tensor) else None
+
+
+def unlike(t):
+    """Why an op on a tensor of such a kind is not emulated, whatever its type is; None: it may be."""
+    if t.is_nested:
+        return "of a nested tensor"
+    if t.layout != torch.strided:
+        return f"of a {str(t.layout).removeprefix('torch.')} tensor"
+    return None if type(t) in (torch.Tensor, torch.nn.Parameter) else f"of a {type(t).__name__}"
+
 
 def unfit(tensors):
     """Why an op on these tensors is not emulated; None: it is."""
     for t in tensors:
-        if t.is_nested:
-            return "of a nested tensor"
-        if t.layout != torch.strided:
-            return f"of a {str(t.layout).removeprefix('torch.')} tensor"
-        if type(t) not in (torch.Tensor, torch.nn.Parameter):
-            return f"of a {type(t).__name__}"
+        if why := unlike(t):
+            return why
         if t.dtype not in FORMATS:
             return f"of {str(t.dtype).removeprefix('torch.')}"
         if t.numel() == 0:
@@ -141,7 +151,9 @@ def _as_convolution(x, weight, stride, padding, dilation, output_padding, groups
 
 def _added(mask):
     """What a mask adds to the scores: a boolean one says which keys take part."""
-    return torch.zeros(mask.shape).masked_fill_(~mask, -math.inf) if mask.dtype == torch.bool else mask.float()
+    if mask.dtype != torch.bool:
+        return mask.float()
+    return torch.zeros(mask.shape, dtype=torch.float32, device=mask.device).masked_fill_(~mask, -math.inf)
 
 
 def _batched(t):
@@ -170,7 +182,7 @@ def _attention(emulation, q, k, v, mask=None, dropout=0.0, causal=False, *, scal
     """softmax(q k^T * scale + mask) v, with scores, their scale, mask and softmax in FP32, and probabilities rounded to
     the format of v, as kernels that keep the scores on the chip do. A row without any key gives zeros. In tiles it is
     op::FusedAttention, whose mask is divided by the scale before it is added."""
-    if mask is not None and (causal or mask.dtype not in (torch.bool, torch.float32, q.dtype)):
+    if mask is not None and (causal or mask.dim() < 2 or mask.dtype not in (torch.bool, torch.float32, q.dtype)):
         return None  # an error
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     tiles = emulation.attention != "plain" and not dropout
