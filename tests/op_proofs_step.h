@@ -256,7 +256,7 @@ inline void prove_op(Of<op::Normalize>, Tally& tally) {
 inline void prove_op(Of<op::MeanSquare>, Tally& tally) {
     for (const char* result : proved_formats)
         for (const bool of_columns : {false, true})
-            for (const auto& [rows, columns] : {std::pair{1, 1}, {3, 50}, {50, 3}, {17, 33}}) {
+            for (const auto& [rows, columns] : {std::pair{1, 1}, {3, 50}, {50, 3}, {17, 33}, {2, 1100}, {1100, 2}}) {
                 Bench b;
                 const TensorId in = b.tensor({rows, columns}, "fp16"),
                                out = b.tensor({of_columns ? columns : rows}, result);

@@ -36,8 +36,6 @@ enum class TensorRole : std::uint8_t {
     gradient    ///< the gradient of a tensor of any of these roles
 };
 
-constexpr bool is_weight(TensorRole role) { return role == TensorRole::parameter || role == TensorRole::weight; }
-
 /// Invariant: every element is a value of `format`; if `scaled_as` is set, a number of that format times its scale.
 struct TensorInfo {
     std::string name; ///< unique, say "h.0.mlp.up.linear"; the name of a gradient ends in ".grad"

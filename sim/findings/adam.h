@@ -102,7 +102,8 @@ struct AdamFindings {
 /// Throws FileError, or RecordingError with a line for each file, if no tensor can be read or selected, if the path
 /// holds several runs, which have nothing to do with each other, or several checkpoints that no step tells apart, if
 /// all checkpoints are later than the step, and for the state of an optimizer that has no m and v;
-/// std::invalid_argument for options outside their ranges, for an empty sweep, and for a run of SGD, which has no eps.
+/// std::invalid_argument for options outside their ranges, for an empty sweep, and for a run of SGD, Lion, Muon or
+/// Adafactor, which have no eps of Adam's.
 AdamFindings adam_findings(const std::filesystem::path& path, const AdamOptions& options, const Watch& watch = {});
 
 } // namespace amp

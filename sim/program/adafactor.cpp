@@ -9,7 +9,7 @@ void append_adafactor(Program& program, op::Update update, TensorId v, TensorId 
     const OptimizerOptions& options = update.options;
     const TensorId gradient = update.gradient;
     const TensorInfo of = program[gradient];
-    const FormatSpec weight_format = program[update.weight].format, v_format = program[v].format;
+    const FormatSpec weight_format = program[update.weight].format; // in that of v eps^2 might be 0
     const double eps = options.eps > 0 ? options.eps : std::ldexp(1.0, -weight_format.fraction_bits);
     const auto tensor = [&](std::string_view what, const Shape& shape, const FormatSpec& f) {
         program.tensors.push_back(
@@ -23,13 +23,13 @@ void append_adafactor(Program& program, op::Update update, TensorId v, TensorId 
 
     update.weight_norm = tensor("weight_norm", {}, weight_format);
     append(op::GlobalNorm{{update.weight}, update.weight_norm}, "adafactor: norm of the weight");
-    const TensorId variance = tensor("variance", of.shape, v_format),
+    const TensorId variance = tensor("variance", of.shape, weight_format),
                    direction = tensor("direction", of.shape, weight_format);
     if (v_columns) {
         const std::int64_t rows = of.shape[0], columns = of.shape[1];
         const TensorId of_rows = tensor("row_mean", {rows}, of.format),
                        of_columns = tensor("col_mean", {columns}, of.format),
-                       mean = tensor("row_var.mean", {}, v_format);
+                       mean = tensor("row_var.mean", {}, weight_format);
         append(op::MeanSquare{gradient, of_rows}, "adafactor: mean squares of rows");
         average(v, of_rows);
         append(op::MeanSquare{gradient, of_columns, true}, "adafactor: mean squares of columns");

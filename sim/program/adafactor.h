@@ -6,7 +6,7 @@
 namespace amp {
 
 /// Appends to program.update, as torch.optim.Adafactor has it (torch/optim/_adafactor.py of PyTorch 2.15). Every result
-/// is rounded to the format of its tensor.
+/// is rounded to the format of its tensor: V and U have that of the weight.
 /// 1. The norm of the weight.
 /// 2. Second moments, with w = t^beta2_decay in step t. Of a matrix: v = lerp(v, mean squares of rows, w), and
 ///    v_columns with those of columns; V = v v_columns^T / max(mean of v, eps1). Of others: V = v = lerp(v, g g, w).

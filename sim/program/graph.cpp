@@ -93,7 +93,7 @@ TensorId Graph::cast(TensorId x, const FormatSpec& format, std::string rule) {
     if (const auto known = weight_casts_.find(key); caches && known != weight_casts_.end()) return known->second;
     const TensorInfo from = program_[x];
     const TensorId out = add_tensor(fmt::format("{}:{}", from.name, format.name), from.shape, format,
-                                    is_weight(from.role) ? TensorRole::weight : TensorRole::activation);
+                                    weight ? TensorRole::weight : TensorRole::activation);
     append(op::Cast{x, out}, std::move(rule));
     if (caches) weight_casts_[key] = out;
     return out;
@@ -241,9 +241,8 @@ TensorId Graph::rotated(TensorId x, const Rotation& rotation, bool along_columns
 
 TensorId Graph::through(const std::optional<OperandScaling>& narrow, TensorId x) {
     if (!narrow) return x;
-    const bool weight = is_weight(program_[x].role);
-    if (program_[x].role == TensorRole::parameter && !precision_.autocast.enabled)
-        x = cast(x, precision_.weights, "weights");
+    const bool weight = program_[x].role == TensorRole::parameter;
+    if (weight && !precision_.autocast.enabled) x = cast(x, precision_.weights, "weights");
     const op::Quantize op =
         append_cast(x, weight ? OperandRole::weight : OperandRole::input, *narrow, narrow->blocks(false), nullptr);
     const TensorInfo from = program_[x];

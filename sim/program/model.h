@@ -15,8 +15,7 @@ struct ModelOptions {
     op::ActivationKind activation = op::ActivationKind::gelu_tanh;
     op::NormKind norm = op::NormKind::layer;
     bool tied = false; ///< whether the table of tokens is the weight of a decoder's head, too, without bias
-    /// Whether q, k and v of a decoder are one product, and gate and up of the llama's MLP another. The parameters are
-    /// the same.
+    /// Whether q, k and v of a decoder are one layer, and gate and up of the llama's MLP another.
     bool fused_projections = false;
     double norm_eps = 0;             ///< of the norms of a decoder; 0: 1e-5 for layer, 1e-6 for rms
     std::string attention = "plain"; ///< a decoder's, as op::attention_options() reads it

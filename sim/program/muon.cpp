@@ -12,31 +12,30 @@ constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
 constexpr int iterations = 5;
 constexpr double least_norm = 1e-7;
 
-/// Whether the first output of an op holds the numbers of its inputs in another format or layout.
+/// Whether the first output of an op holds the numbers of its first input in another format or layout.
 bool passes_on(const Op& op) {
     return std::holds_alternative<op::Cast>(op) || std::holds_alternative<op::Quantize>(op) ||
            std::holds_alternative<op::Dequantize>(op) || std::holds_alternative<op::Hadamard>(op) ||
-           std::holds_alternative<op::View>(op) || std::holds_alternative<op::Transpose>(op) ||
-           std::holds_alternative<op::Concat>(op);
+           std::holds_alternative<op::View>(op) || std::holds_alternative<op::Transpose>(op);
 }
 
 } // namespace
 
 std::vector<TensorId> hidden_matrices(const Program& program, std::span<const Parameter> parameters) {
-    std::map<std::int32_t, std::vector<TensorId>> source; // the matrices that a tensor holds in some format
+    std::map<std::int32_t, TensorId> source; // the matrix that a tensor holds in some format
     for (const Parameter& p : parameters)
-        if (program[p.weight].shape.size() == 2) source[p.weight.index] = {p.weight};
+        if (program[p.weight].shape.size() == 2) source[p.weight.index] = p.weight;
     std::vector<TensorId> multiplied;
     for (const Instruction& i : program.forward) {
         const std::vector<TensorId> in = inputs_of(i.op), out = outputs_of(i.op);
         if (in.empty() || out.empty()) continue;
-        std::vector<TensorId> matrices;
-        for (const TensorId operand : in)
-            if (const auto from = source.find(operand.index); from != source.end())
-                matrices.insert(matrices.end(), from->second.begin(), from->second.end());
-        if (std::holds_alternative<op::Matmul>(i.op))
-            multiplied.insert(multiplied.end(), matrices.begin(), matrices.end());
-        if (passes_on(i.op) && !matrices.empty()) source[out[0].index] = matrices;
+        for (const TensorId operand : in) {
+            const auto from = source.find(operand.index);
+            if (from == source.end()) continue;
+            const TensorId matrix = from->second;
+            if (std::holds_alternative<op::Matmul>(i.op)) multiplied.push_back(matrix);
+            if (passes_on(i.op)) source[out[0].index] = matrix;
+        }
     }
     std::vector<TensorId> hidden;
     for (const Parameter& p : parameters)

@@ -31,8 +31,9 @@ Json json_of(const TimeProfile& profile) {
 /// See Outcome::eps_is_zero.
 bool eps_is_zero(const TrainOptions& o) {
     const KindFacts kind = facts_of(o.optimizer.kind);
-    return facts_of(o.optimizer.order).rounds_each && (kind.has_v || kind.orthogonalizes) && o.optimizer.eps > 0 &&
-           quantize(o.precision.v, o.optimizer.eps) == 0;
+    if (!facts_of(o.optimizer.order).rounds_each || o.optimizer.eps == 0) return false;
+    if (kind.factors) return quantize(o.precision.master, o.optimizer.eps * o.optimizer.eps) == 0;
+    return (kind.has_v || kind.orthogonalizes) && quantize(o.precision.v, o.optimizer.eps) == 0;
 }
 
 Json outcome_of(const Outcome& o) {

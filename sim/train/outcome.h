@@ -14,8 +14,8 @@ struct Outcome {
     const Run* run = nullptr;
     Evaluation validation{};
     std::optional<double> distance{}; ///< |w - w0| / |w0| from the reference; none without one
-    /// Whether Adam's eps, which the run's order of operations takes in the format of v, is zero there: then a weight
-    /// whose gradients were 0 so far gets 0 / 0.
+    /// Whether Adam's eps, which the run's order of operations takes in the format of v, is zero there, or the square
+    /// of Adafactor's in the format of the weights: then a weight whose gradients were 0 so far gets 0 / 0.
     bool eps_is_zero = false;
 };
 

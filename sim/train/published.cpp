@@ -48,6 +48,8 @@ constexpr NameRow gpt2_names[] = {{"wte.weight", "transformer.wte.weight"},
                                   {"h.#.attn.k.weight", "transformer.h.#.attn.c_attn.weight", 3, 1},
                                   {"h.#.attn.v.weight", "transformer.h.#.attn.c_attn.weight", 3, 2},
                                   {"h.#.attn.v.bias", "transformer.h.#.attn.c_attn.bias", 3, 2},
+                                  {"h.#.attn.qkv.weight", "transformer.h.#.attn.c_attn.weight", 1},
+                                  {"h.#.attn.qkv.bias", "transformer.h.#.attn.c_attn.bias", 1},
                                   {"h.#.attn.o.weight", "transformer.h.#.attn.c_proj.weight", 1},
                                   {"h.#.attn.o.bias", "transformer.h.#.attn.c_proj.bias", 1},
                                   {"h.#.ln2.weight", "transformer.h.#.ln_2.weight"},
@@ -79,7 +81,9 @@ std::vector<Place> places_of(const ModelOptions& model) {
     const bool llama = model.name == "llama";
     std::vector<Place> places;
     for (const NameRow& row : llama ? std::span<const NameRow>(llama_names) : std::span<const NameRow>(gpt2_names)) {
+        const bool joined = row.ours.find(".qkv.") != std::string_view::npos, apart = row.parts > 1;
         if (row.ours == "head.weight" && model.tied) continue;
+        if (model.fused_projections ? apart : joined) continue;
         const bool repeated = row.ours.find('#') != std::string_view::npos;
         for (std::int64_t i = 0; i < (repeated ? model.depth : 1); ++i) {
             const auto named = [&](std::string_view pattern) {
@@ -295,6 +299,8 @@ void write_published(const fs::path& folder, const PublishedNetwork& network) {
     const bool llama = m.name == "llama";
     if (!model(m.name).reads_tokens || m.norm != (llama ? op::NormKind::rms : op::NormKind::layer))
         throw FileError(folder, "only a llama with --norm rms, or a gpt with --norm layer, has Hugging Face's form");
+    if (llama && m.fused_projections)
+        throw FileError(folder, "Hugging Face's llama keeps q, k and v apart: train it without --fused-projections");
     if (!llama && !m.tied) throw FileError(folder, "GPT-2's head is its table of tokens: train the gpt with --tied");
     std::map<std::string, Floats> tensors;
     std::map<std::string, std::vector<std::uint64_t>> shapes;

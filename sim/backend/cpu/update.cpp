@@ -95,9 +95,9 @@ UpdateCounts update_weights(OptimizerOptions options, const UpdateStep& step, Pa
 
 UpdateCounts update(const OptimizerOptions& options, const UpdateStep& step, const ParameterState& state) {
     const FloatEnvironment environment;
-    if (step.has_moments) return update_weights(options, step, state);
     if (facts_of(options.kind).factors && (state.weight_norm == nullptr || state.direction_norm == nullptr))
         throw std::invalid_argument("[update] adafactor: expected the norms of the weight and of the direction");
+    if (step.has_moments) return update_weights(options, step, state);
     const ScaledState& scaled = state.scaled;
     std::vector<float> before;
     if (scaled.weight) before.assign(state.weight.begin(), state.weight.end());

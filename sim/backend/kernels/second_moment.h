@@ -54,7 +54,9 @@ namespace amp::op {
 
 template <class On>
 void run(On& on, const MeanSquare& op) {
-    const std::int64_t results = on.info(op.out).count(), others = on.info(op.in).count() / results;
+    const std::int64_t results = on.info(op.out).count();
+    if (results == 0) return;
+    const std::int64_t others = on.info(op.in).count() / results;
     const FormatSpec f = on.info(op.out).format;
     if (op.of_columns) map(on, kernels::ColumnMeanSquareKernel{}, op.out, on.in(op.in), others, results, f);
     else map(on, kernels::RowMeanSquareKernel{}, op.out, on.in(op.in), others, f);

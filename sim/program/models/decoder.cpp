@@ -11,25 +11,17 @@ TensorId Decoder::linear_layer(std::string_view name, TensorId x, std::int64_t o
 
 std::array<TensorId, 3> Decoder::projections(std::string_view name, TensorId x,
                                              std::initializer_list<Projection> of) const {
-    std::array<TensorId, 3> results{}, weights{}, biases{};
+    std::array<TensorId, 3> results{};
     std::array<std::int64_t, 3> outputs{};
     bool biased = false;
     for (std::size_t i = 0; const Projection& p : of) {
-        if (options.fused_projections) {
-            const Graph::Scope scope = g.scope(p.name);
-            weights[i] = g.parameter("weight", {p.outputs, g[x].shape.back()}, small);
-            if (p.biased) biases[i] = g.parameter("bias", {p.outputs}, {});
-        } else {
-            results[i] = linear_layer(p.name, x, p.outputs, small, p.biased);
-        }
+        if (!options.fused_projections) results[i] = linear_layer(p.name, x, p.outputs, small, p.biased);
         outputs[i++] = p.outputs;
         biased = biased || p.biased;
     }
     if (!options.fused_projections) return results;
-    const Graph::Scope scope = g.scope(name);
-    const TensorId weight = op::concat(g, weights, 0, outputs),
-                   bias = biased ? op::concat(g, biases, 0, outputs) : TensorId{};
-    return op::split(g, op::linear(g, x, weight, bias), g[x].shape.size() - 1, outputs);
+    const std::int64_t all = outputs[0] + outputs[1] + outputs[2];
+    return op::split(g, linear_layer(name, x, all, small, biased), g[x].shape.size() - 1, outputs);
 }
 
 TensorId Decoder::norm(std::string_view name, TensorId x) const {

@@ -31,8 +31,8 @@ struct Decoder {
         std::int64_t outputs;
         bool biased = false;
     };
-    /// The results of up to three such layers. With options.fused_projections their weights are joined to that of one
-    /// layer `name`, and so are their biases, with zeros for those without.
+    /// The results of up to three such layers. With options.fused_projections they are one layer `name`, which has a
+    /// bias if one of them has, and whose result is parted.
     [[nodiscard]] std::array<TensorId, 3> projections(std::string_view name, TensorId x,
                                                       std::initializer_list<Projection> of) const;
     /// A layer or RMS norm, as options.norm has it.

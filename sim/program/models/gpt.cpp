@@ -6,7 +6,8 @@ namespace {
 
 TensorId gpt_attention(const Decoder& d, TensorId x) {
     const std::int64_t width = d.options.width, heads = d.options.heads;
-    // A bias of the keys would add the same number to all scores of a query, which softmax cancels.
+    // A bias of the keys adds the same number to all scores of a query, which softmax cancels: the layer of all three
+    // has one.
     const auto [q, k, v] = d.projections("qkv", x, {{"q", width, true}, {"k", width}, {"v", width, true}});
     const TensorId queries = d.heads_of(q, heads), keys = d.cached(d.heads_of(k, heads)),
                    values = d.cached(d.heads_of(v, heads));

@@ -42,8 +42,7 @@ TensorId concat(Graph& g, const std::array<TensorId, 3>& parts, std::size_t axis
     auto operand = plan.operands.begin();
     for (std::size_t i = 0; i < parts.size(); ++i)
         if (parts[i]) op.parts.tensors[i] = *operand++;
-    const bool weights = std::ranges::all_of(operands, [&](TensorId x) { return is_weight(g[x].role); });
-    op.out = g.result(Concat::name, whole, plan.output, weights ? TensorRole::weight : TensorRole::activation);
+    op.out = g.result(Concat::name, whole, plan.output);
     g.append(op, plan.rule);
     return op.out;
 }

@@ -179,9 +179,10 @@ class Optimizers:
             return original(params, grads, row_vars, col_vars, variances, state_steps, *args, **settings)
         update = self._update("adafactor", settings, eps=settings["eps1"] or 0.0,
                               more=(settings["beta2_decay"], settings["eps2"], settings["d"]))
+        for p in params:
+            _check_adafactor(p, settings["eps1"])
         for p, g, step in zip(params, grads, state_steps):
             step += 1
-            _check_adafactor(p, settings["eps1"])
             state = [self._hold(p, key) for key in (("row_var", "col_var") if p.dim() == 2 else ("variance",))]
             v = torch.cat([t.flatten() for t in state])
             self._step(update, int(step), int(step) - 1, p, _unscaled(g, settings), None, v)
