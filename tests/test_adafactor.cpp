@@ -182,8 +182,9 @@ TEST_CASE("Adafactor takes neither a sharded optimizer nor state in 8 bits") {
 TEST_CASE("a training by Adafactor learns, on any number of threads, and is resumed") {
     const Scratch scratch;
     const Tool train{AMP_TRAIN};
-    for (const auto& [precision, least] :
-         {std::pair<std::string, double>{"fp32", 0.8}, {"pure-bf16-stochastic", 0.6}}) {
+    for (const auto& c : {std::pair<std::string, double>{"fp32", 0.8}, {"pure-bf16-stochastic", 0.6}}) {
+        const std::string& precision = c.first; // clang 14's lambdas cannot use names of a binding
+        const double least = c.second;
         CAPTURE(precision);
         const std::string options = "--model mlp --width 32 --optimizer adafactor --lr 0.05 --precision " + precision,
                           runs = " --checkpoint-every 5 --record " + (scratch / precision).string();
