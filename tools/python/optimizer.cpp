@@ -60,7 +60,9 @@ step(const Update& how, std::int64_t t, const std::tuple<std::uint64_t, std::uin
     if (gradient.size() != weight.size()) throw std::invalid_argument("gradient and weight differ in size");
     const auto expect_size = [&](const Floats& state, std::size_t numbers, const char* name) {
         if (numbers > 0 && state.size() != numbers)
-            throw std::invalid_argument(fmt::format("{} has {} numbers, not {}", name, state.size(), numbers));
+            throw std::invalid_argument(
+                fmt::format("{} has {} numbers, and the weight {}{}", name, state.size(), weight.size(),
+                            numbers == weight.size() ? "" : fmt::format(", which needs {}", numbers)));
     };
     expect_size(m, how.options.has_m() ? weight.size() : 0, "m");
     expect_size(v, numbers_of_v(how.options, weight), "v");
