@@ -17,12 +17,12 @@ struct ModelOptions {
     bool tied = false; ///< whether the table of tokens is the weight of a decoder's head, too, without bias
     /// Whether q, k and v of a decoder are one layer, and gate and up of the llama's MLP another.
     bool fused_projections = false;
-    double norm_eps = 0;             ///< of the norms of a decoder; 0: 1e-5 for layer, 1e-6 for rms
+    double norm_eps = 0;             ///< A decoder's norms add it; 0: 1e-5 for layer, 1e-6 for rms.
     std::string attention = "plain"; ///< a decoder's, as op::attention_options() reads it
     // What training adds to the loss of networks for classes: op::LossTerms.
     double label_smoothing = 0;
     double z_loss = 0;
-    std::int64_t norm_groups = 0; ///< of channels in the resnet's group norm; 0: batch norm
+    std::int64_t norm_groups = 0; ///< The resnet's group norm has so many; 0: batch norm.
     // Of the llama.
     std::int64_t kv_heads = 0; ///< heads of keys and values, which divide `heads`; 0: as many
     std::int64_t hidden = 0;   ///< units of the MLP; 0: 8 / 3 of the width, rounded up to a multiple of 32

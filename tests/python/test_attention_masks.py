@@ -4,6 +4,7 @@ import ampscope
 import numpy as np
 import pytest
 from test_attention import DTYPES, Rows, chains, fma, operands, same_bits
+from test_attention_gradients import model  # noqa: F401 a fixture
 
 f32 = np.float32
 
@@ -214,16 +215,6 @@ def test_masks_that_do_not_fit_are_named():
         assert same_bits(ampscope.attention(q, k, v, mask=mask), ampscope.attention(q, k, v, causal=True))
     with pytest.raises(TypeError, match="mask: requires a gradient"):
         ampscope.attention(q, k, v, mask=torch.zeros(7, 7, requires_grad=True))
-
-
-@pytest.fixture
-def model():
-    torch = pytest.importorskip("torch")
-
-    class Attention(torch.nn.Module):
-        def forward(self, q, k, v, **how):
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v, **how)
-    return Attention()
 
 
 def emulated(model, x, attention, precision="fp32", **how):

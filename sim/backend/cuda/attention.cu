@@ -97,7 +97,7 @@ struct TileScores {
     cuda::SumOfProducts product;
     const float *q, *k;
     AttentionMask mask;
-    const unsigned char* hidden; ///< of TileMask
+    const unsigned char* hidden; ///< What TileMask found.
 
     /// Whether the mask hides all of the tile of this row and key.
     [[nodiscard]] AMPSCOPE_DEVICE bool hides_tile(std::int64_t head, std::int64_t row, std::int64_t key) const {

@@ -37,7 +37,7 @@ AMPSCOPE_INLINE std::int64_t visible(bool causal, std::int64_t row, std::int64_t
 /// How much is added to scores, and which keys are hidden; without data nothing and none.
 struct AttentionMask {
     const float* data = nullptr;
-    std::int64_t heads = 1;                                         ///< of queries, in an element of the batch
+    std::int64_t heads = 1;                                         ///< Heads of queries in an element of the batch.
     std::int64_t of_batch = 0, of_head = 0, of_row = 0, of_key = 0; ///< steps in memory; 0: it is the same for all
     double divisor = 1;                                             ///< the scale, by which the mask is divided
     FormatSpec scores = format("fp32");                             ///< their sums with the mask are rounded to it

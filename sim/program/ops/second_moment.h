@@ -21,7 +21,7 @@ struct MeanSquare {
 /// the quotient, and that to the format of out. A NaN stays one.
 struct InverseRoot {
     static constexpr std::string_view name = "inverse_root";
-    TensorId in, out; ///< of one shape; out may be in
+    TensorId in, out; ///< Both have one shape; out may be in.
     double least = 0;
     [[nodiscard]] auto inputs() const { return std::array{in}; }
     [[nodiscard]] auto outputs() const { return std::array{out}; }
