@@ -214,7 +214,11 @@ Shape shape_of(const PublishedNetwork& n, std::string_view ours) {
     if (ours == "wpe.weight") return {n.context, m.width};
     const bool is_gate_or_up =
         ours.find(".gate.") != std::string_view::npos || ours.find(".up.") != std::string_view::npos;
-    const std::int64_t outs = is_gate_or_up ? units : ends("attn.k.weight") || ends("attn.v.weight") ? keys : m.width;
+    const bool is_joined = ours.find(".qkv.") != std::string_view::npos; // the gpt's
+    const std::int64_t outs = is_gate_or_up                                    ? units
+                              : is_joined                                      ? 3 * m.width
+                              : ends("attn.k.weight") || ends("attn.v.weight") ? keys
+                                                                               : m.width;
     if (ends(".bias") || ours.find("ln") != std::string_view::npos) return {outs};
     return {outs, ends("down.weight") ? units : m.width};
 }
