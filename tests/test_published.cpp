@@ -210,7 +210,8 @@ TEST_CASE("a trained network written for transformers") {
     const Scratch scratch;
     const Tool train{AMP_TRAIN};
     const std::string runs = (scratch / "runs").string(), out = (scratch / "out").string();
-    for (const char* model_options : {"--model llama --width 16 --heads 2", "--tied --width 16 --heads 2"}) {
+    for (const char* model_options : {"--model llama --width 16 --heads 2", "--tied --width 16 --heads 2",
+                                      "--tied --fused-projections --width 16 --heads 2"}) {
         REQUIRE(train(std::string(model_options) + " --modulus 7 --steps 4 --precision fp32 --checkpoint-every 4 " +
                       "--record " + runs)
                     .code == 0);
