@@ -117,10 +117,10 @@ namespace {
 
 /// Blocks of which each has another code most often, and random ones beside it: all, or few.
 template <class Code>
-void check_codes(int width, std::uint32_t counted) {
+void check_codes(int width, std::uint32_t counted, bool many_occur = false) {
     std::mt19937 random(7);
     for (const InstructionSet set : instruction_sets()) {
-        detail::CodeTable table(width, counted);
+        detail::CodeTable table(width, counted, many_occur);
         std::map<std::size_t, std::uint64_t> want, got;
         for (const std::size_t n : {sum_block, sum_block, std::size_t{70}, std::size_t{511}, std::size_t{4097}})
             for (const std::uint32_t share : {0U, 3U, 7U, 10U}) {
@@ -143,8 +143,28 @@ void check_codes(int width, std::uint32_t counted) {
 TEST_CASE("codes of 8 and 16 bits, with and without their sign") {
     check_codes<std::uint8_t>(8, 0xff);
     check_codes<std::uint8_t>(8, 0x7f);
-    check_codes<std::uint16_t>(16, 0xffff);
-    check_codes<std::uint16_t>(16, 0x7fff);
+    for (const bool many_occur : {false, true}) {
+        check_codes<std::uint16_t>(16, 0xffff, many_occur);
+        check_codes<std::uint16_t>(16, 0x7fff, many_occur);
+    }
+}
+
+TEST_CASE("as many equal codes as overflow their counters of 8 bits: the most frequent one, and another") {
+    for (const InstructionSet set : instruction_sets())
+        for (const std::uint32_t counted : {0x7fffU, 0xffffU}) {
+            std::vector<std::uint16_t> block(sum_block, 0x3c00);
+            for (std::size_t i = 0; i < block.size(); i += 3) block[i] = 0x7fff;
+            detail::CodeTable table(16, counted, true);
+            std::map<std::size_t, std::uint64_t> got;
+            for (int i = 0; i < 10; ++i) table.count(std::as_bytes(std::span(block)), block.size(), set);
+            for (int part = 0; part < 2; ++part) { // the second part after a flush
+                table.for_each([&](std::size_t code, std::uint64_t times) { got[code] = times; });
+                const std::uint64_t others = (sum_block + 2) / 3, blocks = part == 0 ? 10 : 11;
+                CHECK(got == std::map<std::size_t, std::uint64_t>{{0x3c00, blocks * (sum_block - others)},
+                                                                  {0x7fff, blocks * others}});
+                table.count(std::as_bytes(std::span(block)), block.size(), set);
+            }
+        }
 }
 
 TEST_CASE("a word of its own decides its row and class") {

@@ -124,10 +124,13 @@ struct MagnitudeCounter::Tables {
         static constexpr std::size_t few = 4096;
         int width;
         std::uint32_t counted;             ///< the bits that count: not the sign of a sign and a magnitude
+        bool many_occur;                   ///< data have more codes than counters of 32 bits fit into a cache
         std::vector<std::uint16_t> listed; ///< the numbers themselves, while they are few
         std::optional<detail::CodeTable> table{};
 
-        Codes(int bits, std::uint32_t sign) : width(bits), counted(((1U << bits) - 1) & ~sign) {}
+        explicit Codes(DType dtype)
+            : width(number_bits(dtype)), counted(((1U << width) - 1) & ~sign_of(dtype)),
+              many_occur(width == 16 && info(dtype).format != "bf16") {} // BF16 has 128 codes a binade
 
         void add(std::span<const std::byte> block, std::size_t n) {
             if (!table && listed.size() + n <= few) {
@@ -156,7 +159,7 @@ struct MagnitudeCounter::Tables {
       private:
         void make_table() {
             if (table) return;
-            table.emplace(width, counted);
+            table.emplace(width, counted, many_occur);
             for (const std::uint16_t code : listed) table->add(code, 1);
             listed.clear();
         }
@@ -171,7 +174,7 @@ struct MagnitudeCounter::Tables {
 };
 
 MagnitudeCounter::MagnitudeCounter(DType dtype) : dtype_(dtype), tables_(std::make_unique<Tables>()) {
-    if (number_bits(dtype) <= 16) tables_->codes.emplace(number_bits(dtype), sign_of(dtype));
+    if (number_bits(dtype) <= 16) tables_->codes.emplace(dtype);
 }
 
 MagnitudeCounter::~MagnitudeCounter() = default;

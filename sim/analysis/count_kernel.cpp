@@ -45,7 +45,7 @@ void count_keys(FloatTables& tables, const std::uint16_t* keys, std::size_t n) {
 
 /// Whole lanes of words, as loops that compilers vectorise.
 struct PlainKernel {
-    static constexpr std::size_t strip = 256; // words at a time, so that their keys stay in the first-level cache
+    static constexpr std::size_t strip = 256;  // words at a time, so that their keys stay in the first-level cache
     static constexpr std::size_t ahead = 4096; // bytes to prefetch
 
     AMPSCOPE_KERNEL void make_keys(const std::uint32_t* __restrict words, std::uint16_t* __restrict keys,
@@ -184,9 +184,11 @@ void count_lanes(FloatTables& tables, const std::byte* data, std::size_t n, Part
 
 /// Counts codes. The most frequent one has many counters, behind those of all codes, if keys of 16 bits reach them:
 /// additions to one counter wait for each other, and of zeros a tensor may have 70 %. The codes that gradients have
-/// should fit into the first-level cache: BF16's of 40 binades take 20 KiB.
-template <class Code, std::uint32_t copies>
+/// should fit into the first-level cache: BF16's of 40 binades take 20 KiB. FP16's, of which there are eight times as
+/// many, have 8 bits, and what overflows them is added to `counts`, which takes an instruction more.
+template <class Code, class Counter>
 struct CodeKernel {
+    static constexpr std::uint32_t copies = sizeof(Code) == 1 ? 4 : 1;
     static constexpr std::size_t strip = 256 / sizeof(Code); // numbers at a time, whose keys are to stay in the cache
     static constexpr std::size_t ahead = 2048; // bytes to prefetch: in wide data counters push what is read next out
 
@@ -196,14 +198,21 @@ struct CodeKernel {
         std::size_t spread;
     };
 
-    AMPSCOPE_KERNEL void run(std::uint32_t* counters, const std::byte* data, std::size_t n, const Keys* rule) {
+    AMPSCOPE_KERNEL void run(Counter* counters, std::uint64_t* counts, const std::byte* data, std::size_t n,
+                             const Keys* rule) {
         const Keys to = *rule;
         std::size_t i = 0;
-        for (; i + strip <= n; i += strip) count(counters, data + i * sizeof(Code), strip, to);
-        count(counters, data + i * sizeof(Code), n - i, to);
+        for (; i + strip <= n; i += strip) count(counters, counts, data + i * sizeof(Code), strip, to);
+        count(counters, counts, data + i * sizeof(Code), n - i, to);
     }
 
-    AMPSCOPE_KERNEL void count(std::uint32_t* counters, const std::byte* data, std::size_t n, const Keys& to) {
+    AMPSCOPE_KERNEL void increment(Counter* counters, std::uint64_t* counts, std::size_t key) {
+        if constexpr (sizeof(Counter) > 1) ++counters[key];
+        else if (++counters[key] == 0) [[unlikely]] counts[key] += 256;
+    }
+
+    AMPSCOPE_KERNEL void count(Counter* counters, std::uint64_t* counts, const std::byte* data, std::size_t n,
+                               const Keys& to) {
         alignas(64) Code codes[strip];
         alignas(64) std::uint16_t keys[strip];
         for (std::size_t line = 0; line < sizeof codes; line += 64) // no effect beyond the end
@@ -211,20 +220,10 @@ struct CodeKernel {
         std::memcpy(codes, data, n * sizeof(Code));
         make_keys(codes, keys, n, to);
         std::size_t j = 0;
-        for (; j + 8 <= n; j += 8) { // four keys are loaded at a time
-            std::uint64_t four = 0, next = 0;
-            std::memcpy(&four, keys + j, sizeof four);
-            std::memcpy(&next, keys + j + 4, sizeof next);
-            ++counters[four & 0xffff];
-            ++counters[four >> 16 & 0xffff];
-            ++counters[four >> 32 & 0xffff];
-            ++counters[four >> 48];
-            ++counters[next & 0xffff];
-            ++counters[next >> 16 & 0xffff];
-            ++counters[next >> 32 & 0xffff];
-            ++counters[next >> 48];
-        }
-        for (; j < n; ++j) ++counters[keys[j]];
+        for (; j + 8 <= n; j += 8)
+#pragma GCC unroll 8
+            for (std::size_t k = 0; k < 8; ++k) increment(counters, counts, keys[j + k]);
+        for (; j < n; ++j) increment(counters, counts, keys[j]);
     }
 
     AMPSCOPE_KERNEL void make_keys(const Code* __restrict codes, std::uint16_t* __restrict keys, std::size_t n,
@@ -315,28 +314,39 @@ MagnitudeSums count_words(FloatTables& tables, std::span<const std::byte> words,
     return {pairwise(partial.absolute), pairwise(partial.squares)};
 }
 
-CodeTable::CodeTable(int width, std::uint32_t counted)
+CodeTable::CodeTable(int width, std::uint32_t counted, bool many_occur)
     : width_(width), counted_(counted), copies_(width > 8 ? 1 : 4),
-      spread_((counted + 1) * copies_ + 64 > 0x10000 ? 0 : 64), recent_((counted + 1) * copies_ + spread_),
-      counts_(counted + std::size_t{1}) {}
+      spread_((counted + 1) * copies_ + 64 > 0x10000 ? 0 : 64), counts_(counted + std::size_t{1}) {
+    const std::size_t size = (counted + 1) * copies_ + spread_;
+    if (many_occur) {
+        small_.resize(size);
+        counts_.resize(size);
+    } else {
+        recent_.resize(size);
+    }
+}
 
-template <class Code>
-void CodeTable::count_whole(const std::byte* data, std::size_t n, InstructionSet set) {
+template <class Code, class Counter>
+void CodeTable::count_whole(std::vector<Counter>& counters, const std::byte* data, std::size_t n, InstructionSet set) {
     const std::uint32_t frequent = frequent_code<Code>(data, n, counted_);
-    const std::size_t first = spread_ == 0 ? frequent : recent_.size() - spread_;
-    using Kernel = CodeKernel<Code, sizeof(Code) == 1 ? 4 : 1>;
+    const std::size_t first = spread_ == 0 ? frequent : counters.size() - spread_;
+    using Kernel = CodeKernel<Code, Counter>;
     const typename Kernel::Keys keys{static_cast<std::uint16_t>(counted_), static_cast<std::uint16_t>(frequent),
                                      static_cast<std::uint16_t>(first), std::max(spread_, std::size_t{1})};
-    dispatch<Kernel>(set, recent_.data(), data, n, &keys);
-    for (std::size_t i = first; i < first + spread_; ++i) counts_[frequent] += std::exchange(recent_[i], 0);
+    dispatch<Kernel>(set, counters.data(), counts_.data(), data, n, &keys);
+    for (std::size_t i = first; i < first + spread_; ++i) {
+        counts_[frequent] += std::exchange(counters[i], Counter{0});
+        if (sizeof(Counter) == 1) counts_[frequent] += std::exchange(counts_[i], 0);
+    }
 }
 
 void CodeTable::count(std::span<const std::byte> block, std::size_t n, InstructionSet set) {
     if (n == 0) return;
     if (pending_ + n > 0xffffffff) flush();
     pending_ += n;
-    if (width_ == 8) count_whole<std::uint8_t>(block.data(), n, set);
-    else if (width_ == 16) count_whole<std::uint16_t>(block.data(), n, set);
+    if (width_ == 8) count_whole<std::uint8_t>(recent_, block.data(), n, set);
+    else if (!small_.empty()) count_whole<std::uint16_t>(small_, block.data(), n, set);
+    else if (width_ == 16) count_whole<std::uint16_t>(recent_, block.data(), n, set);
     else count_packed(block, n);
 }
 
@@ -352,9 +362,11 @@ void CodeTable::count_packed(std::span<const std::byte> block, std::size_t n) {
 }
 
 void CodeTable::flush() {
-    for (std::size_t code = 0; pending_ != 0 && code < counts_.size(); ++code)
-        for (std::size_t copy = 0; copy < copies_; ++copy)
+    for (std::size_t code = 0; pending_ != 0 && code < counts_.size(); ++code) {
+        if (!small_.empty()) counts_[code] += std::exchange(small_[code], std::uint8_t{0});
+        for (std::size_t copy = 0; copy < copies_ && small_.empty(); ++copy)
             counts_[code] += std::exchange(recent_[code * copies_ + copy], 0);
+    }
     pending_ = 0;
 }
 

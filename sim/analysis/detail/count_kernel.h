@@ -46,7 +46,8 @@ MagnitudeSums count_words(FloatTables& tables, std::span<const std::byte> words,
 class CodeTable {
   public:
     /// `counted`: the bits of a code that count; a sign, which no statistic tells, makes twice as many counters.
-    CodeTable(int width, std::uint32_t counted);
+    /// `many_occur`: data have more codes than there are counters of 32 bits in the first-level cache.
+    CodeTable(int width, std::uint32_t counted, bool many_occur);
 
     /// Counts n packed numbers, at most sum_block.
     void count(std::span<const std::byte> block, std::size_t n, InstructionSet set = best_instruction_set());
@@ -65,11 +66,12 @@ class CodeTable {
     std::size_t copies_; ///< of a counter: neighbours use others and do not wait for stores, where there is room
     std::size_t spread_; ///< counters of the code that a block has most often, if keys of 16 bits reach them; or 0
     std::vector<std::uint32_t> recent_;
+    std::vector<std::uint8_t> small_; ///< in place of `recent_`, if many codes occur; `counts_` has what overflowed
     std::vector<std::uint64_t> counts_;
     std::uint64_t pending_ = 0; ///< how many numbers `recent_` holds
 
-    template <class Code>
-    void count_whole(const std::byte* data, std::size_t n, InstructionSet set);
+    template <class Code, class Counter>
+    void count_whole(std::vector<Counter>& counters, const std::byte* data, std::size_t n, InstructionSet set);
     void count_packed(std::span<const std::byte> block, std::size_t n);
     void flush();
 };
