@@ -234,13 +234,15 @@ void decode_array(const FormatSpec& format, const Code* in, float* out, std::siz
     const DecodingConstants k = recent_constants(format, nan);
     const bool is_ieee = format.nonfinite == NonFinite::ieee && format.is_signed;
     [[maybe_unused]] const std::optional<HalfConstants> half =
-        execution.set == InstructionSet::avx512 && !is_wide(format) ? half_constants(format, k) : std::nullopt;
+        execution.set != InstructionSet::baseline && !is_wide(format) ? half_constants(format, k) : std::nullopt;
     const auto run = [&]<Decoding decoding>(std::integral_constant<Decoding, decoding>) {
         for_each_block(out, n, n, execution.streams, [&](std::size_t begin, std::size_t count, bool streams) {
 #if defined(__x86_64__)
             if constexpr (sizeof(Code) < 4)
                 if (half) {
-                    const std::size_t done = decode_half_avx512(in + begin, out + begin, count, streams, *half);
+                    const auto decode_half =
+                        execution.set == InstructionSet::avx512 ? decode_half_avx512<Code> : decode_half_avx2<Code>;
+                    const std::size_t done = decode_half(in + begin, out + begin, count, streams, *half);
                     begin += done;
                     count -= done;
                 }

@@ -9,6 +9,10 @@
 #include <cstdlib>
 #include <string_view>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #define AMPSCOPE_KERNEL [[gnu::always_inline]] static inline
 
 // Placed before a loop whose iterations are independent even where its arrays are identical.
@@ -23,12 +27,18 @@ namespace amp {
 enum class InstructionSet : std::uint8_t { baseline, avx2, avx512 };
 
 #if defined(__x86_64__)
-#define AMPSCOPE_TARGET_AVX2 "avx2,fma,bmi,bmi2"
+#define AMPSCOPE_TARGET_AVX2 "avx2,fma,bmi,bmi2,f16c"
 #if defined(__clang__)
 #define AMPSCOPE_TARGET_AVX512 "avx512f,avx512bw,avx512dq,avx512vl," AMPSCOPE_TARGET_AVX2
 #else // g++ uses 256-bit vectors unless told otherwise
 #define AMPSCOPE_TARGET_AVX512 "avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512," AMPSCOPE_TARGET_AVX2
 #endif
+
+/// Whether it has the conversions between FP32 and FP16, for which clang 14's __builtin_cpu_supports has no name.
+inline bool supports_f16c() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
 
 /// The best instruction set that the processor and the operating system support and that the environment variable
 /// AMPSCOPE_INSTRUCTION_SET (baseline, avx2) allows. Results are the same with each.
@@ -38,7 +48,7 @@ inline InstructionSet best_instruction_set() {
         const std::string_view limit = allowed != nullptr ? allowed : "";
         __builtin_cpu_init();
         const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                          __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+                          __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && supports_f16c();
         const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
         if (!avx2 || limit == "baseline") return InstructionSet::baseline;
