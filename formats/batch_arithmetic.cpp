@@ -57,21 +57,33 @@ float apply_plain(Operation operation, const FormatSpec& format, float a, float 
     return decode(format, result, policy.nan);
 }
 
-/// Calls fill(begin, count, buffer) with the processor truncating, and rounds what it put into the buffer. Blocks are
-/// long enough that changing the control word costs little, and short enough for the first-level cache.
+/// Numbers at a time: so many that changing the control word costs little, and that they stay in the first-level cache.
+constexpr std::size_t block = 1024;
+
+/// Calls fill(buffer) with the processor truncating, and rounds what it put into the buffer.
 template <class Fill>
-void round_blocks(const FormatSpec& format, float* out, std::size_t n, const BatchOptions& options, Execution execution,
-                  const Fill& fill) {
-    constexpr std::size_t block = 1024;
+void round_block(const FormatSpec& format, float* out, std::size_t count, const BatchOptions& options,
+                 Execution execution, const Fill& fill) {
     alignas(64) float buffer[block];
-    for (std::size_t i = 0; i < n; i += block) {
-        const std::size_t count = std::min(block, n - i);
-        {
-            const FloatEnvironment environment(HostRounding::toward_zero);
-            fill(i, count, buffer);
-        }
-        round_array(format, buffer, out + i, count, of_result(options), {.set = execution.set});
+    {
+        const FloatEnvironment environment(HostRounding::toward_zero);
+        fill(buffer);
     }
+    round_array(format, buffer, out, count, of_result(options), {.set = execution.set});
+}
+
+/// Whether FP32 has 2p + 2 bits, so that its results can be rounded again.
+bool rounds_twice(const FormatSpec& f) { return 2 * f.precision() + 2 <= 24; }
+
+/// Rounds FP32's results of a block again. Returns false, and leaves `out` as it is, if they leave its exponents.
+bool round_twice(const ShortLoop& loop, Operation operation, bool in_float, const float* a, const float* b,
+                 const float* c, float* out, std::size_t count, Execution execution) {
+    alignas(64) float buffer[block];
+    std::uint32_t outside = 0;
+    dispatch<TwiceRoundedKernel>(execution.set, operation, loop.loop, a, b, c, in_float ? out : &buffer[0], count,
+                                 &loop.constants, &outside);
+    if (!in_float && outside == 0) std::copy_n(&buffer[0], count, out); // which may be an operand
+    return outside == 0;
 }
 
 } // namespace
@@ -85,14 +97,21 @@ void apply_array(Operation operation, const FormatSpec& format, const float* a, 
                                  random_word(options, i));
         return;
     }
+    const FloatEnvironment environment;
     const OperandConstants k = operand_constants(format, options.policy);
     const bool in_float = computes_in_float(operation, format);
-    round_blocks(format, out, n, options, execution, [&](std::size_t begin, std::size_t count, float* buffer) {
-        const float* y = reads_b ? b + begin : nullptr;
-        const float* z = reads_c ? c + begin : nullptr;
-        if (in_float) dispatch<ArithmeticKernel<float>>(execution.set, operation, a + begin, y, z, buffer, count, &k);
-        else dispatch<ArithmeticKernel<double>>(execution.set, operation, a + begin, y, z, buffer, count, &k);
-    });
+    const auto loop =
+        rounds_twice(format) && k == OperandConstants{} ? short_loop(format, options.policy) : std::nullopt;
+    if (loop && in_float && round_twice(*loop, operation, in_float, a, b, c, out, n, execution)) return;
+    for (std::size_t i = 0; i < n; i += block) {
+        const std::size_t count = std::min(block, n - i);
+        const float *x = a + i, *y = reads_b ? b + i : nullptr, *z = reads_c ? c + i : nullptr;
+        if (loop && round_twice(*loop, operation, in_float, x, y, z, out + i, count, execution)) continue;
+        round_block(format, out + i, count, options, execution, [&](float* buffer) {
+            if (in_float) dispatch<ArithmeticKernel<float>>(execution.set, operation, x, y, z, buffer, count, &k);
+            else dispatch<ArithmeticKernel<double>>(execution.set, operation, x, y, z, buffer, count, &k);
+        });
+    }
 }
 
 void quantize_array(const FormatSpec& format, const double* in, float* out, std::size_t n, const BatchOptions& options,
@@ -101,9 +120,12 @@ void quantize_array(const FormatSpec& format, const double* in, float* out, std:
         for (std::size_t i = 0; i < n; ++i) out[i] = quantize(format, in[i], options.policy, random_word(options, i));
         return;
     }
-    round_blocks(format, out, n, options, execution, [&](std::size_t begin, std::size_t count, float* buffer) {
-        dispatch<NarrowKernel>(execution.set, in + begin, buffer, count, options.policy.flushes_input());
-    });
+    for (std::size_t i = 0; i < n; i += block) {
+        const std::size_t count = std::min(block, n - i);
+        round_block(format, out + i, count, options, execution, [&](float* buffer) {
+            dispatch<NarrowKernel>(execution.set, in + i, buffer, count, options.policy.flushes_input());
+        });
+    }
 }
 
 } // namespace amp::detail

@@ -163,6 +163,13 @@ void plain_loop(Out* out, std::size_t n, const BatchOptions& options, const Plai
 
 } // namespace
 
+std::optional<ShortLoop> short_loop(const FormatSpec& format, const Policy& policy) {
+    if (!has_loop(format, policy)) return {};
+    const RoundingConstants k = recent_constants(format, policy, false);
+    if (!k.simple) return {};
+    return ShortLoop{choose(format, policy.rounding, k), k};
+}
+
 /// Codes in two's complement: the values, rounded to floats, are integers of that format times a power of two.
 template <class Code>
 void encode_integers(const FormatSpec& format, const float* in, Code* out, std::size_t n, const BatchOptions& options,

@@ -10,9 +10,13 @@
 //     div   x / y of p-bit operands either ends within p bits, or differs by more than 2^-2p (relative) from every
 //                 number of p + 1 bits: truncated to P >= 2p + 2 bits, its bits beyond p + 1 tell which.
 //     sqrt  the same argument, for a root and its square.
+//
+// To nearest, FP32's own result can be rounded again where FP32 has 2p + 2 bits: no rounding of it makes a tie
+// (Figueroa 1995). That does not hold for fma, whose sum is rounded to odd.
 #pragma once
 
 #include <ampscope/formats/batch.h>
+#include <ampscope/formats/detail/rounding_loop.h>
 #include <ampscope/formats/instruction_set.h>
 
 #include <bit>
@@ -88,6 +92,18 @@ template <Operation operation, class Real>
     }
 }
 
+/// Calls loop(std::integral_constant) for an operation.
+[[gnu::always_inline]] inline void for_operation(Operation operation, const auto& loop) {
+    switch (operation) {
+    case Operation::add: return loop(std::integral_constant<Operation, Operation::add>{});
+    case Operation::sub: return loop(std::integral_constant<Operation, Operation::sub>{});
+    case Operation::mul: return loop(std::integral_constant<Operation, Operation::mul>{});
+    case Operation::div: return loop(std::integral_constant<Operation, Operation::div>{});
+    case Operation::sqrt: return loop(std::integral_constant<Operation, Operation::sqrt>{});
+    case Operation::fma: return loop(std::integral_constant<Operation, Operation::fma>{});
+    }
+}
+
 template <class Real>
 struct ArithmeticKernel {
     AMPSCOPE_KERNEL void run(Operation operation, const float* a, const float* b, const float* c, float* out,
@@ -96,14 +112,60 @@ struct ArithmeticKernel {
             if (*k == OperandConstants{}) arithmetic_loop<op, Real>(a, b, c, out, n, {}); // two thirds of the time
             else arithmetic_loop<op, Real>(a, b, c, out, n, *k);
         };
-        switch (operation) {
-        case Operation::add: return loop(std::integral_constant<Operation, Operation::add>{});
-        case Operation::sub: return loop(std::integral_constant<Operation, Operation::sub>{});
-        case Operation::mul: return loop(std::integral_constant<Operation, Operation::mul>{});
-        case Operation::div: return loop(std::integral_constant<Operation, Operation::div>{});
-        case Operation::sqrt: return loop(std::integral_constant<Operation, Operation::sqrt>{});
-        case Operation::fma: return loop(std::integral_constant<Operation, Operation::fma>{});
+        for_operation(operation, loop);
+    }
+};
+
+/// x + y rounded to odd, where the processor rounds to nearest; infinities and NaN stay. What the sum lost is exact
+/// (Knuth): if its last bit is even, it was rounded, and the odd neighbour lies on the side of what was lost.
+[[gnu::always_inline]] inline float add_to_odd_from_nearest(float x, float y) {
+    const float sum = x + y, part = sum - x;
+    const float lost = (x - (sum - part)) + (y - part);
+    const auto bits = std::bit_cast<std::uint32_t>(sum);
+    const std::uint32_t apart = 0 - ((std::bit_cast<std::uint32_t>(lost) ^ bits) >> 31); // all ones: signs differ
+    const std::uint32_t was_rounded = static_cast<unsigned>(lost < 0) | static_cast<unsigned>(lost > 0);
+    const std::uint32_t moves = was_rounded & ~bits & 1; // as a choice, AVX2 would take three times as long for it
+    return std::bit_cast<float>(bits + ((moves ^ apart) - apart));
+}
+
+/// The results of FP32, rounded to nearest again; `loop` is a short one. Formats with FP32's exponents have products
+/// and quotients that FP32 cannot hold: then `outside` becomes 1, and other results must be made.
+struct TwiceRoundedKernel {
+    AMPSCOPE_KERNEL void run(Operation operation, Loop loop, const float* a, const float* b, const float* c, float* out,
+                             std::size_t n, const RoundingConstants* constants, std::uint32_t* outside) {
+        const auto each = [=]<Operation op>(std::integral_constant<Operation, op>) __attribute__((always_inline)) {
+            if (loop == Loop::wide_simple) *outside = round_each<op, Loop::wide_simple>(a, b, c, out, n, *constants);
+            else *outside = round_each<op, Loop::adder_simple>(a, b, c, out, n, *constants);
+        };
+        for_operation(operation, each);
+    }
+
+  private:
+    template <Operation operation, Loop loop>
+    AMPSCOPE_KERNEL std::uint32_t round_each(const float* a, const float* b, const float* c, float* out, std::size_t n,
+                                             const RoundingConstants k) {
+        constexpr bool multiplies = operation == Operation::mul || operation == Operation::fma;
+        constexpr bool checks = loop == Loop::wide_simple && (multiplies || operation == Operation::div);
+        std::uint32_t outside = 0;
+        AMPSCOPE_INDEPENDENT
+        for (std::size_t i = 0; i < n; ++i) {
+            const float x = a[i], y = operation == Operation::sqrt ? 1 : b[i];
+            float result = operation == Operation::add    ? x + y
+                           : operation == Operation::sub  ? x - y
+                           : operation == Operation::div  ? x / y
+                           : operation == Operation::sqrt ? std::sqrt(x)
+                                                          : x * y;
+            if constexpr (checks) {
+                const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(result) & fp32_magnitude;
+                const bool leaves = static_cast<unsigned>(magnitude < 0x800000) |
+                                    static_cast<unsigned>(operation == Operation::fma && magnitude == fp32_infinity);
+                const bool not_zero = static_cast<unsigned>(x != 0) & static_cast<unsigned>(!multiplies || y != 0);
+                outside |= static_cast<unsigned>(leaves) & static_cast<unsigned>(not_zero);
+            }
+            if constexpr (operation == Operation::fma) result = add_to_odd_from_nearest(result, c[i]);
+            out[i] = std::bit_cast<float>(stored<loop, true, false>(std::bit_cast<std::uint32_t>(result), 0, k));
         }
+        return outside;
     }
 };
 

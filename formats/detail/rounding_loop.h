@@ -25,6 +25,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
 namespace amp::detail {
@@ -77,6 +78,13 @@ enum class Loop : std::uint8_t {
     adder_random,
     adder_simple
 };
+
+/// A loop that rounds to nearest in few instructions, for formats and policies to which it gives their results.
+struct ShortLoop {
+    Loop loop;
+    RoundingConstants constants;
+};
+std::optional<ShortLoop> short_loop(const FormatSpec& format, const Policy& policy);
 
 inline constexpr std::uint32_t fp32_magnitude = 0x7fffffff, fp32_infinity = 0x7f800000, fp32_sign = 0x80000000;
 
