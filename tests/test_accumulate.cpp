@@ -69,12 +69,11 @@ struct Shape {
 };
 constexpr Shape shapes[] = {{1, 1, 1}, {3, 33, 7}, {2, 5, 70}, {5, 40, 33}, {1, 300, 16}, {4, 3, 129}, {2, 3, 300}};
 
-/// Checks a product in every layout and on every instruction set.
-void check(const Case& c, Shape s, Inputs kind, std::uint_fast32_t seed, Tally& tally) {
+/// Checks a product in a layout that follows from the seed, on every instruction set.
+void check(const Case& c, Shape s, const std::vector<float>& a, const std::vector<float>& b, std::string_view kind,
+           std::uint_fast32_t seed, Tally& tally) {
     const Accumulator acc = accumulator(c.name);
     const FormatSpec fa = format(c.a), fb = format(c.b);
-    const std::vector<float> a = Operands(c.a, seed).make(kind, static_cast<std::size_t>(s.m * s.k)),
-                             b = Operands(c.b, seed + 1).make(kind, static_cast<std::size_t>(s.k * s.n));
     const bool transpose_a = seed % 2 == 0, transpose_b = seed % 3 == 0;
     const MatrixView x = transpose_a ? MatrixView{a.data(), 1, s.m} : MatrixView{a.data(), s.k, 1},
                      y = transpose_b ? MatrixView{b.data(), 1, s.k} : MatrixView{b.data(), s.n, 1};
@@ -95,7 +94,7 @@ void check(const Case& c, Shape s, Inputs kind, std::uint_fast32_t seed, Tally& 
         for (std::size_t i = 0; i < want.size(); ++i)
             tally.expect(out[i], want[i], [&] {
                 return fmt::format("{} {} x {}, {} x {} x {}, element {}, {}, set {}, seed {}", c.name, c.a, c.b, s.m,
-                                   s.n, s.k, i, inputs_names[static_cast<std::size_t>(kind)], set, seed);
+                                   s.n, s.k, i, kind, set, seed);
             });
     }
 }
@@ -107,9 +106,51 @@ TEST_CASE("every product is the dot product of dot.h, in any shape, layout and i
     prove("matrix products of every accumulator", cases.size() * inputs_names.size() * std::size(shapes),
           [&](std::uint64_t i, Tally& tally) {
               const std::uint64_t which = i / std::size(shapes);
-              check(cases[which % cases.size()], shapes[i % std::size(shapes)],
-                    static_cast<Inputs>(which / cases.size()), static_cast<std::uint_fast32_t>(i), tally);
+              const Case& c = cases[which % cases.size()];
+              const Shape s = shapes[i % std::size(shapes)];
+              const auto kind = static_cast<Inputs>(which / cases.size());
+              const auto seed = static_cast<std::uint_fast32_t>(i);
+              check(c, s, Operands(c.a, seed).make(kind, static_cast<std::size_t>(s.m * s.k)),
+                    Operands(c.b, seed + 1).make(kind, static_cast<std::size_t>(s.k * s.n)),
+                    inputs_names[static_cast<std::size_t>(kind)], seed, tally);
           });
+}
+
+TEST_CASE("chains whose products are near the ends of FP32's exponents, and beyond") {
+    const std::vector<Case> cases = {{"bf16", "bf16", "bf16"}, {"fp16", "bf16", "bf16"}, {"tf32", "tf32", "bf16"}};
+    constexpr int ends[][2] = {{0, 0}, {-64, -60}, {-63, -63}, {-66, -64}, {-120, -6}, {-130, 4}, {62, 63}, {64, 64}};
+    prove("chains near the ends of FP32's exponents", cases.size() * std::size(ends) * 8,
+          [&](std::uint64_t i, Tally& tally) {
+              const Case& c = cases[i % cases.size()];
+              const int* const exponents = ends[i / cases.size() % std::size(ends)];
+              std::mt19937 random(static_cast<std::uint_fast32_t>(i));
+              const auto numbers = [&](std::string_view name, std::size_t n, int exponent) {
+                  std::vector<float> x(n);
+                  for (float& e : x) {
+                      const float significand = 1 + static_cast<float>(random() % 1024) / 1024;
+                      e = std::ldexp(random() % 2 == 0 ? significand : -significand, exponent - int(random() % 4));
+                      e = random() % 16 == 0 ? 0 : quantize(format(name), e);
+                  }
+                  return x;
+              };
+              const Shape s{3, 37, 50};
+              check(c, s, numbers(c.a, 150, exponents[0]), numbers(c.b, 1850, exponents[1]), "near the ends",
+                    static_cast<std::uint_fast32_t>(i), tally);
+          });
+}
+
+TEST_CASE("chains whose sums are so little above a tie that FP32 does not tell") {
+    prove("chains just above ties", 1023, [](std::uint64_t i, Tally& tally) {
+        const int x = 1025 + static_cast<int>(i), y = (1 << 21) / x; // products of 22 bits, about 2^21
+        const Shape s{1, 8, 2};
+        const std::vector<float> a = {1 + std::ldexp(static_cast<float>(i), -10),
+                                      std::ldexp(static_cast<float>(x), -16)};
+        std::vector<float> b(16, 1.0F);
+        for (int j = 0; j < 8; ++j) b[static_cast<std::size_t>(8 + j)] = std::ldexp(static_cast<float>(y + j - 3), -16);
+        const std::vector<float> columns = {b.begin(), b.end()};
+        for (const std::uint_fast32_t seed : {1U, 5U})
+            check({"fp16", "fp16", "fp16"}, s, a, columns, "ties", seed, tally);
+    });
 }
 
 TEST_CASE("sums of a step that do not fit in 32 bits with the sum so far") {
