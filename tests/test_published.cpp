@@ -6,8 +6,8 @@
 #include <ampscope/sim/io/write.h>
 #include <ampscope/sim/train/data/tokens.h>
 #include <ampscope/sim/train/published.h>
-#include <ampscope/sim/train/trained.h>
 #include <ampscope/sim/train/serving.h>
+#include <ampscope/sim/train/trained.h>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -148,6 +148,11 @@ TEST_CASE("networks that ours cannot represent, and broken ones") {
     refused("llama", "hidden_size", 24.5, "hidden_size: expected a whole number, got 24.5");
     refused("llama", "hidden_size", 1e300, "hidden_size: expected a whole number, got 1e+300");
     refused("gpt2", "n_positions", 7.25, "n_positions: expected a whole number, got 7.25");
+    const std::string alone = scratch / "alone.safetensors";
+    write_file(alone, "");
+    CHECK_THROWS_WITH_AS(
+        read_published(alone),
+        (alone + ": there is no config.json beside it, which says what the network's sizes are").c_str(), FileError);
     refused("gpt2", "n_inner", 50, "n_inner: 50 is not supported, only 96");
     refused("gpt2", "tie_word_embeddings", false, "tie_word_embeddings");
     PublishedNetwork untied = read_published(published_folder / "gpt2");

@@ -265,7 +265,12 @@ bool is_published(const fs::path& path) {
     return fs::exists(path / "config.json") && !fs::exists(path / "run.json");
 }
 
-PublishedNetwork read_published_sizes(const fs::path& path) { return configured(folder_of(path) / "config.json"); }
+PublishedNetwork read_published_sizes(const fs::path& path) {
+    const fs::path sizes = folder_of(path) / "config.json";
+    if (!fs::exists(sizes))
+        throw FileError(path, "there is no config.json beside it, which says what the network's sizes are");
+    return configured(sizes);
+}
 
 PublishedNetwork read_published(const fs::path& path) {
     const fs::path folder = folder_of(path);

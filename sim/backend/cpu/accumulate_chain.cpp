@@ -1,7 +1,7 @@
 // Chains of fused multiply-adds rounded to BF16, TF32, FP16 or the like at every step, with AVX-512 and AVX2: sums stay
 // in registers while k passes.
 //
-// A step is exact before it is rounded. With AVX-512 the multiply-add is done twice, rounded down and rounded up: of two
+// A step is exact before it is rounded. With AVX-512 the multiply-add is done twice, rounded down and up: of two
 // neighbours that differ, one has an odd last place, and it is what rounding to odd gives, from which a format of two
 // bits less is rounded correctly (Boldo and Melquiond 2008). If they are equal, nothing was lost; of +0 and -0 the even
 // one is +0, as rounding to nearest asks; of infinity and the largest number the odd one is the number, which a shorter
