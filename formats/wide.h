@@ -99,37 +99,74 @@ struct Wide {
 template <int n>
 constexpr Wide<n> one = Wide<n>::integer(1);
 
-/// a / b for a <= b < 2^31: long division by bits.
+/// a -= b factor; gives what is still to be taken from the word above a's highest.
 template <int n>
-constexpr Wide<n> quotient(Wide<n> a, const Wide<n>& b) {
+constexpr std::int64_t subtract_multiple(Wide<n>& a, const Wide<n>& b, std::uint32_t factor) {
+    std::uint64_t carry = 0; // below 2^32 + 1 - factor
+    for (int i = n - 1; i >= 0; --i) {
+        carry += std::uint64_t{factor} * b.words[i];
+        const std::uint64_t rest = std::uint64_t{a.words[i]} - static_cast<std::uint32_t>(carry);
+        a.words[i] = static_cast<std::uint32_t>(rest);
+        carry = (carry >> 32) + (rest >> 63);
+    }
+    return static_cast<std::int64_t>(carry);
+}
+
+/// a / b for a <= b < 2^31: long division by words.
+template <int n>
+constexpr Wide<n> quotient(Wide<n> a, Wide<n> b) {
+    if (a >= b) return one<n>; // b may be zero in an estimate whose bound says that it decides nothing
+    const int zeros = 31 - b.leading(); // a is the smaller one, and loses nothing
+    a = a << zeros;
+    b = b << zeros;
     Wide<n> q;
-    for (int bit = 0; bit <= Wide<n>::fraction_bits; ++bit, a = a << 1) {
-        if (a < b) continue;
-        a = a - b;
-        q.words[(bit + 31) / 32] |= std::uint32_t{1} << (31 - (bit + 31) % 32);
+    for (int i = 1; i < n; ++i) {
+        const std::uint64_t top = a.words[0], head = top << 32 | a.words[1];
+        std::uint64_t word = head / b.words[0], rest = head % b.words[0];
+        for (; word >> 32 != 0 || (rest >> 32 == 0 && word * b.words[1] > (rest << 32 | a.words[2])); --word)
+            rest += b.words[0];
+        a = a << 32;
+        q.words[i] = static_cast<std::uint32_t>(word);
+        if (static_cast<std::int64_t>(top) >= subtract_multiple(a, b, q.words[i])) continue;
+        --q.words[i]; // rarely: what was looked at left it open
+        a = a + b;
     }
     return q;
 }
 
-/// The square root, by bits; `exact` tells whether nothing was cut.
+/// The square root, by words; `exact` tells whether nothing was cut.
 template <int n>
 constexpr Wide<n> square_root(const Wide<n>& a, bool& exact) {
-    // The integer square root of a's words followed by those of the fraction; the remainder stays below 2^(32 n).
-    Wide<n> root, rest;
-    for (int pair = 0; pair < 32 * n - 16; ++pair) {
-        const int word = pair / 16;
-        const std::uint32_t next = word < n ? a.words[word] >> (30 - 2 * (pair % 16)) & 3 : 0;
-        rest = rest << 2;
-        rest.words[n - 1] |= next;
-        Wide<n> trial = root << 2;
-        trial.words[n - 1] |= 1;
-        root = root << 1;
-        if (rest < trial) continue;
-        rest = rest - trial;
-        root.words[n - 1] |= 1;
+    exact = a == Wide<n>{};
+    if (exact) return a;
+    const int pairs = (31 - a.leading()) / 2; // of zeros above a's leading bit
+    // The root of an integer: the words of `scaled`, and as many zeros. Of what is left without the square of the
+    // root's words so far, `rest` has n words, from that of the last of these on, and `top` what stands above them.
+    const Wide<n> scaled = a << 2 * pairs;
+    const std::uint64_t head = std::uint64_t{scaled.words[0]} << 32 | scaled.words[1];
+    std::uint64_t first = 0;
+    for (std::uint64_t bit = std::uint64_t{1} << 31; bit != 0; bit >>= 1)
+        if ((first | bit) * (first | bit) <= head) first |= bit;
+    Wide<n> root = Wide<n>::integer(static_cast<std::uint32_t>(first)), rest = scaled << 32;
+    rest.words[0] = static_cast<std::uint32_t>(head - first * first);
+    std::int64_t top = static_cast<std::int64_t>((head - first * first) >> 32);
+    for (int i = 1; i < n; ++i) {
+        const std::uint64_t above = static_cast<std::uint64_t>(top) << 32 | rest.words[0];
+        rest = rest << 32;
+        const std::uint64_t guess = (above << 31 | rest.words[0] >> 1) / first; // never too small
+        Wide<n> longer = root, less;
+        longer.words[i] = guess >> 32 != 0 ? 0xffffffff : static_cast<std::uint32_t>(guess);
+        for (;; --longer.words[i]) {
+            less = rest;
+            top = static_cast<std::int64_t>(above) - subtract_multiple(less, root, longer.words[i]) -
+                  subtract_multiple(less, longer, longer.words[i]);
+            if (top >= 0) break;
+        }
+        root = longer;
+        rest = less;
     }
-    exact = rest == Wide<n>{};
-    return root;
+    exact = top == 0 && rest == Wide<n>{};
+    return root >> (16 + pairs);
 }
 template <int n>
 constexpr Wide<n> square_root(const Wide<n>& a) {
@@ -137,13 +174,25 @@ constexpr Wide<n> square_root(const Wide<n>& a) {
     return square_root(a, unused);
 }
 
+/// 1 / (2 i + 1), for series.
+template <int n>
+struct OddReciprocals {
+    Wide<n> of[Wide<n>::fraction_bits / 3 + 1];
+
+    constexpr OddReciprocals() {
+        std::uint32_t odd = 1;
+        for (Wide<n>& x : of) x = one<n> / odd, odd += 2;
+    }
+};
+template <int n>
+constexpr OddReciprocals<n> odd_reciprocals;
+
 /// The arctangent by its series, for x <= 1/4: four bits a term.
 template <int n>
 constexpr Wide<n> arctan_series(const Wide<n>& x) {
     const Wide<n> square = x * x;
     Wide<n> sum;
-    for (int i = Wide<n>::fraction_bits / 4; i >= 0; --i)
-        sum = one<n> / static_cast<std::uint32_t>(2 * i + 1) - square * sum;
+    for (int i = Wide<n>::fraction_bits / 4; i >= 0; --i) sum = odd_reciprocals<n>.of[i] - square * sum;
     return x * sum;
 }
 
@@ -152,8 +201,7 @@ template <int n>
 constexpr Wide<n> log_of(const Wide<n>& m) {
     const Wide<n> s = quotient(m - one<n>, m + one<n>), square = s * s;
     Wide<n> sum;
-    for (int i = Wide<n>::fraction_bits / 3; i >= 0; --i)
-        sum = one<n> / static_cast<std::uint32_t>(2 * i + 1) + square * sum;
+    for (int i = Wide<n>::fraction_bits / 3; i >= 0; --i) sum = odd_reciprocals<n>.of[i] + square * sum;
     return (s * sum) << 1;
 }
 

@@ -72,12 +72,25 @@ inline int floor_log2(const Rational& x) {
     return reached ? e : e - 1;
 }
 
-inline Integer floor(const Rational& x) { return numerator(x) / denominator(x); } // x >= 0
+/// x 2^e for x >= 0, as it is, not in lowest terms.
+struct Quotient {
+    Integer n, d;
 
-inline Integer nearest_even(const Rational& x) {
-    const Integer down = floor(x);
-    const Rational rest = x - down;
-    return rest > Rational(1, 2) || (rest == Rational(1, 2) && down % 2 != 0) ? Integer(down + 1) : down;
+    explicit Quotient(const Rational& x, int e = 0) : n(numerator(x)), d(denominator(x)) {
+        if (e >= 0) n <<= e;
+        else d <<= -e;
+    }
+    Quotient(Integer numerator, Integer denominator) : n(std::move(numerator)), d(std::move(denominator)) {}
+    Integer floor() const { return n / d; }
+    Integer nearest_even() const {
+        const Integer down = n / d, twice = 2 * (n % d);
+        return twice > d || (twice == d && down % 2 != 0) ? Integer(down + 1) : down;
+    }
+};
+
+/// Boost's own comparison expands both into continued fractions.
+inline bool less(const Rational& x, const Rational& y) {
+    return numerator(x) * denominator(y) < numerator(y) * denominator(x);
 }
 
 /// A rounding mode; the last three take `bits` random bits, whose value is `random`.
@@ -98,21 +111,20 @@ struct Mode {
 };
 
 /// Section 4.7.4, RoundAway, for the fraction nu.
-inline bool rounds_away(const Mode& mode, const Rational& x, const Rational& nu, bool code_is_even) {
-    const Rational half(1, 2);
+inline bool rounds_away(const Mode& mode, const Rational& x, const Quotient& nu, bool code_is_even) {
     const Integer n = Integer(1) << mode.bits;
     switch (mode.name) {
     case Mode::toward_zero: return false;
-    case Mode::toward_positive: return nu > 0 && x > 0;
-    case Mode::toward_negative: return nu > 0 && x < 0;
-    case Mode::nearest_ties_to_away: return nu >= half;
-    case Mode::nearest_ties_to_even: return nu > half || (nu == half && !code_is_even);
-    case Mode::to_odd: return nu > 0 && code_is_even;
-    case Mode::stochastic_a: return floor(nu * n) + mode.random >= n;
-    case Mode::stochastic_b: return floor(nu * n * 2) + (2 * Integer(mode.random) + 1) >= 2 * n;
+    case Mode::toward_positive: return nu.n > 0 && x > 0;
+    case Mode::toward_negative: return nu.n > 0 && x < 0;
+    case Mode::nearest_ties_to_away: return 2 * nu.n >= nu.d;
+    case Mode::nearest_ties_to_even: return 2 * nu.n > nu.d || (2 * nu.n == nu.d && !code_is_even);
+    case Mode::to_odd: return nu.n > 0 && code_is_even;
+    case Mode::stochastic_a: return Quotient(nu.n * n, nu.d).floor() + mode.random >= n;
+    case Mode::stochastic_b: return Quotient(nu.n * n * 2, nu.d).floor() + (2 * Integer(mode.random) + 1) >= 2 * n;
     case Mode::stochastic_c: break;
     }
-    return nearest_even(nu * n) + mode.random >= n;
+    return Quotient(nu.n * n, nu.d).nearest_even() + mode.random >= n;
 }
 
 /// Section 4.7.4, RoundToPrecision.
@@ -120,10 +132,11 @@ inline Real round_to_precision(const Format& f, const Mode& mode, const Real& x)
     if (!is_number(x) || x.x == 0) return x;
     const Rational magnitude = abs(x.x);
     const int q = std::max(floor_log2(magnitude), 1 - f.bias()) - f.p + 1;
-    const Rational significand = magnitude * power_of_two(-q);
-    const Integer down = floor(significand);
+    const Quotient significand(magnitude, -q);
+    const Integer down = significand.floor();
     const bool code_is_even = f.p > 1 ? down % 2 == 0 : down == 0 || (q + f.bias()) % 2 == 0;
-    const bool away = rounds_away(mode, x.x, significand - down, code_is_even);
+    const Quotient nu(significand.n - down * significand.d, significand.d);
+    const bool away = rounds_away(mode, x.x, nu, code_is_even);
     const Rational rounded = Rational(down + (away ? 1 : 0)) * power_of_two(q);
     return {Real::Kind::number, x.x < 0 ? Rational(-rounded) : rounded};
 }
@@ -133,7 +146,7 @@ enum class Saturation : std::uint8_t { sat_finite, sat_propagate, sat_none };
 /// Section 4.7.5, line by line.
 inline Real saturate(const Format& f, Saturation sat, Mode::Name round, const Real& x, const Real& low,
                      const Real& high) {
-    const bool above = is_number(x) && x.x > high.x, below = is_number(x) && x.x < low.x;
+    const bool above = is_number(x) && less(high.x, x.x), below = is_number(x) && less(x.x, low.x);
     if (x == nan || (is_number(x) && !above && !below)) return x;
     if (sat == Saturation::sat_finite) return x == plus_infinity || above ? high : low;
     if (sat == Saturation::sat_propagate) {
@@ -159,7 +172,7 @@ inline std::uint32_t encode(const Format& f, const Real& x) {
     if (x == minus_infinity || x.x < 0) return encode(f, -x) + half;
     if (x.x == 0) return 0;
     const int e = std::max(floor_log2(x.x), 1 - f.bias());
-    const auto s = static_cast<std::uint32_t>(floor(x.x * power_of_two(f.p - 1 - e)));
+    const auto s = static_cast<std::uint32_t>(Quotient(x.x, f.p - 1 - e).floor());
     const std::uint32_t leading = std::uint32_t{1} << (f.p - 1);
     return s < leading ? s : s % leading + static_cast<std::uint32_t>(e + f.bias()) * leading;
 }
@@ -207,7 +220,7 @@ inline Real divide(const Real& x, const Real& y) {
 inline Real square_root(const Real& x) {
     if (x == nan || sign(x) < 0) return nan;
     if (!is_number(x)) return x;
-    const Integer shifted = floor(x.x * power_of_two(600));
+    const Integer shifted = Quotient(x.x, 600).floor();
     Integer rest;
     const Integer root = sqrt(shifted, rest);
     const bool exact = rest == 0 && Rational(shifted) == x.x * power_of_two(600);
@@ -215,7 +228,7 @@ inline Real square_root(const Real& x) {
 }
 
 inline bool less(const Real& x, const Real& y) {
-    if (is_number(x) && is_number(y)) return x.x < y.x;
+    if (is_number(x) && is_number(y)) return less(x.x, y.x);
     return x != y && (x == minus_infinity || y == plus_infinity);
 }
 

@@ -17,10 +17,13 @@ struct Both {
     report_of::Format theirs;
     FormatSpec own = format(theirs.name());
     report_of::Range range{theirs};
+    std::vector<Real> reals{}; ///< what each code stands for
 
-    Both(int k, int p, bool is_signed, bool extended) : theirs{k, p, is_signed, extended} {}
+    Both(int k, int p, bool is_signed, bool extended) : theirs{k, p, is_signed, extended} {
+        for (std::uint32_t code = 0; code < theirs.codes(); ++code) reals.push_back(report_of::decode(theirs, code));
+    }
     Unpacked decode(std::uint32_t code) const { return ours::decode({own, code}); }
-    Real real(std::uint32_t code) const { return report_of::decode(theirs, code); }
+    const Real& real(std::uint32_t code) const { return reals[code]; }
     std::uint32_t code(std::uint64_t random) const { return static_cast<std::uint32_t>(random % theirs.codes()); }
 };
 

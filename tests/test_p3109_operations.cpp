@@ -198,7 +198,7 @@ TEST_CASE("P3109 comparisons and the total order: all pairs of formats of at mos
         const auto a = static_cast<std::uint32_t>(i / pairs % 256), b = static_cast<std::uint32_t>(i / pairs / 256);
         if (a >= x.theirs.codes() || b >= y.theirs.codes()) return;
         const Unpacked p = x.decode(a), q = y.decode(b);
-        const Real r = x.real(a), t = y.real(b);
+        const Real &r = x.real(a), &t = y.real(b);
         const bool ordered = r != report_of::nan && t != report_of::nan;
         const bool below = ordered && report_of::less(r, t), above = ordered && report_of::less(t, r);
         const std::array own{

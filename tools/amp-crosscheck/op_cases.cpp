@@ -327,12 +327,11 @@ double number_of(Fill fill, const FormatSpec& f, std::uint64_t random, std::int6
     case Fill::finite: break;
     }
     const double sign = (high & 1) != 0 ? -1 : 1;
-    const float max = decode(f, f.max_code()), least = decode(f, 1), normal_least = decode(f, f.min_normal_code());
     switch (high / 2 % 24) {
     case 0: return sign * 0.0;
-    case 1: return sign * max;
-    case 2: return sign * least;
-    case 3: return sign * normal_least;
+    case 1: return sign * decode(f, f.max_code());
+    case 2: return sign * decode(f, 1);
+    case 3: return sign * decode(f, f.min_normal_code());
     case 4: return sign * (1 + 0x1p-9);      // a tie of BF16
     case 5: return sign * (1 + 3 * 0x1p-11); // one of FP16
     case 6: return sign * 464;               // of E4M3, at its end
@@ -374,6 +373,7 @@ void fill_operands(Backend& backend, const OpCase& c, std::uint64_t seed) {
     for (const auto& [id, fill] : c.operands) {
         const RandomKey key{.seed = seed, .stream = static_cast<std::uint32_t>(id.index)};
         const FormatSpec f = backend.info(id).format;
+        const bool is_fp32 = f == fp32_format();
         std::uint64_t index = 0;
         for (float& x : backend[id]) {
             const auto words = key.words(index++);
@@ -381,8 +381,10 @@ void fill_operands(Backend& backend, const OpCase& c, std::uint64_t seed) {
             // A format without infinities keeps its largest value, or what is wide would be all NaN.
             const bool infinite = fill == Fill::edges || fill == Fill::mask;
             const bool hidden = fill == Fill::mask && is_in_hidden_tile(key, backend.info(id).shape, index - 1);
-            x = quantize(f, hidden ? -std::numeric_limits<double>::infinity() : number_of(fill, f, random, c.limit),
-                         {.overflow = infinite ? Overflow::infinity : Overflow::saturate_all});
+            const double number =
+                hidden ? -std::numeric_limits<double>::infinity() : number_of(fill, f, random, c.limit);
+            if (is_fp32 && std::fabs(number) <= std::numeric_limits<float>::max()) x = static_cast<float>(number);
+            else x = quantize(f, number, {.overflow = infinite ? Overflow::infinity : Overflow::saturate_all});
         }
     }
 }
