@@ -84,7 +84,7 @@ TEST_CASE("run: the layouts around matrix instructions, and recordings that hold
             const Outcome same =
                 vectors(fmt::format("{} {} --a {} --b {} --json", words[0], file.path().string(), words[1], words[2]));
             CHECK_MESSAGE(same.code == 0, same.out, same.err);
-            CHECK(Json::parse(same.out)["vectors"][0]["cases"] == 10 * 32);
+            CHECK(Json::parse(same.out)["vectors"][0]["cases"] == 12 * 32);
             ++files;
         }
         CHECK(files == instructions);

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -115,31 +116,55 @@ void compare(RecordedComparison& r, const Words& a, const Words& b, const Words&
     });
 }
 
+/// The most products of a step with which dot.h computes.
+int most_products(const Accumulator& acc) {
+    if (acc.adds_integers()) return std::numeric_limits<int>::max();
+    return acc.method == Accumulation::fused ? 64 : acc.flushes() ? 32 : 16;
+}
+
 } // namespace
 
 std::vector<NearbySum> nearby_sums(const Accumulator& acc) {
     std::vector<NearbySum> all;
-    if (acc.method != Accumulation::fused || acc.scales.sums_groups) return all;
     const auto add = [&](std::string_view difference, const auto& change) {
         all.push_back({difference, acc});
         change(all.back().accumulator);
     };
-    add("a bit less", [](Accumulator& a) { --a.fraction_bits; });
-    add("a bit more", [](Accumulator& a) { ++a.fraction_bits; });
-    if (acc.products / 2 >= acc.scales.group) add("half the products", [](Accumulator& a) { a.products /= 2; });
-    if (acc.products <= 32) add("twice the products", [](Accumulator& a) { a.products *= 2; });
-    if (acc.zero_exponent == Accumulator::no_zero_exponent) {
-        add("zeros with an exponent", [](Accumulator& a) {
-            a.zero_exponent = (a.sum.exponent_bits == 5 ? 4 : -108) - a.fraction_bits; // as rows of more bits have it
-        });
-    } else {
-        add("zeros a binade lower", [](Accumulator& a) { --a.zero_exponent; });
-        add("zeros a binade higher", [](Accumulator& a) { ++a.zero_exponent; });
-        add("zeros without an exponent", [](Accumulator& a) { a.zero_exponent = Accumulator::no_zero_exponent; });
+    const bool fused = acc.method == Accumulation::fused, groups = acc.scales.sums_groups;
+    if (acc.fraction_bits > 0) {
+        add("a bit less", [](Accumulator& a) { --a.fraction_bits; });
+        add("a bit more", [](Accumulator& a) { ++a.fraction_bits; });
     }
-    add("the other rounding", [](Accumulator& a) {
-        a.rounding = a.rounding == Rounding::nearest_even ? Rounding::toward_zero : Rounding::nearest_even;
-    });
+    if (acc.products > 1 && acc.method != Accumulation::wrapped) {
+        if (acc.products / 2 >= std::max(acc.scales.group, 2))
+            add("half the products", [](Accumulator& a) { a.products /= 2; });
+        if (2 * acc.products <= most_products(acc)) add("twice the products", [](Accumulator& a) { a.products *= 2; });
+    }
+    if (fused && !groups) {
+        if (acc.zero_exponent == Accumulator::no_zero_exponent) {
+            add("zeros with an exponent", [](Accumulator& a) {
+                a.zero_exponent =
+                    (a.sum.exponent_bits == 5 ? 4 : -108) - a.fraction_bits; // as rows of more bits have it
+            });
+        } else {
+            add("zeros a binade lower", [](Accumulator& a) { --a.zero_exponent; });
+            add("zeros a binade higher", [](Accumulator& a) { ++a.zero_exponent; });
+            add("zeros without an exponent", [](Accumulator& a) { a.zero_exponent = Accumulator::no_zero_exponent; });
+        }
+    }
+    if (fused)
+        add("the other rounding", [](Accumulator& a) {
+            a.rounding = a.rounding == Rounding::nearest_even ? Rounding::toward_zero : Rounding::nearest_even;
+        });
+    if (groups) add("no sums of groups", [](Accumulator& a) { a.scales.sums_groups = false; });
+    const auto other = [&](Accumulation from, Accumulation to, std::string_view difference) {
+        if (acc.method == from) add(difference, [&](Accumulator& a) { a.method = to; });
+    };
+    other(Accumulation::floored, Accumulation::floored_halves, "even and odd products apart");
+    other(Accumulation::floored_halves, Accumulation::floored, "all products together");
+    other(Accumulation::wrapped, Accumulation::clamped, "clamped");
+    other(Accumulation::clamped, Accumulation::wrapped, "wrapped");
+    if (acc.flushes()) add("a chain in FP32", [](Accumulator& a) { a.method = Accumulation::chain; });
     return all;
 }
 

@@ -24,7 +24,7 @@ struct RecordedMismatch {
     std::uint32_t got = 0, want = 0; ///< FP32 bits computed and recorded
 };
 
-/// A fused sum that differs from a row of the table in one thing.
+/// A sum that differs from a row of the table in one thing.
 struct NearbySum {
     std::string_view difference; ///< "a bit less"
     Accumulator accumulator;
@@ -32,7 +32,7 @@ struct NearbySum {
 };
 
 /// What a recording should tell a row from: fewer and more bits and products, other exponents of zeros, the other
-/// rounding. Empty for sums whose steps are not fused or that add up groups first.
+/// rounding; and, where steps are not fused, the order in which they might add instead. Empty for sums without steps.
 std::vector<NearbySum> nearby_sums(const Accumulator& acc);
 
 /// The differences of sums that are refuted, or of those that are not: "a bit less, a bit more".

@@ -13,7 +13,7 @@ SCRIPTS = pathlib.Path(__file__).parent.parent / "data" / "torch"
 sys.path.insert(0, str(SCRIPTS))
 
 import device_findings  # noqa: E402
-from device import matmul, records, rules, scaled_mm, trained  # noqa: E402
+from device import integers, matmul, records, rules, scaled_mm, trained  # noqa: E402
 from device.recording import Recording  # noqa: E402
 from device.records import NAMES, Recorder  # noqa: E402
 from device.steps import fused  # noqa: E402
@@ -171,6 +171,15 @@ def test_a_network_stays_on_its_device(name):
     with FakeTensorMode(allow_non_fake_inputs=True):
         loss = network(lambda key, *_: on_device(named[key.replace(".", "_")]), on_device(x[:32]), on_device(y[:32]))
         assert loss.device.type == "cuda"
+
+
+def test_sums_of_integers_wrap(tmp_path):
+    recorder = Recorder("cpu", tmp_path)
+    integers.record(recorder, "cpu")
+    lines = list(device_findings.of_integers(written(recorder, "integers")))
+    assert lines == ["any K = 16: = int32, int32-satfinite", "any K = 1024: = int32, int32-satfinite",
+                     "any K = 16384: = int32, int32-satfinite", "least K = 131064: = int32, int32-satfinite",
+                     "least K = 131072: = int32", "least K = 262136: = int32"]
 
 
 def test_the_command_records_and_skips_what_is_there(tmp_path):

@@ -15,7 +15,7 @@ sys.path.insert(0, str(SCRIPTS))
 
 from device import compare_products  # noqa: E402
 from device.products import Found, Product  # noqa: E402
-from device.recording import Recording  # noqa: E402
+from device.recording import Recording, digest  # noqa: E402
 from device.sums import Way  # noqa: E402
 
 H200 = SCRIPTS / "h200"
@@ -113,13 +113,33 @@ def test_scaled_products():
         "differences": 0}
 
 
-def altered(recording, case):
-    """Flips the lowest bit of the first word that was kept of a case."""
-    key = case["out"]["key"]
+def alter(recording, key):
+    """Flips the lowest bit of the first word of an array."""
     base, planes = recording.arrays[key]
     planes = planes.copy()
     planes[0, 0] ^= 1 if not base else 2
     recording.arrays[key] = base, planes
+
+
+def kept(recording):
+    """What is said of each tensor of which bits were kept."""
+    for case in recording.cases:
+        yield from (said for said in case.values() if isinstance(said, dict) and "key" in said)
+
+
+@pytest.mark.parametrize("item, arrays", [("matmul", 259), ("scaled_mm", 257), ("attention", 120),
+                                          ("elementwise", 184), ("trained", 4)])
+def test_arrays_have_the_bits_whose_hash_names_them(item, arrays):
+    """Also of what is only measured, not equal to ours: attention, elementwise ops, losses."""
+    recording = recording_of(item)
+    tensors = {said["key"]: said for said in kept(recording)}
+    assert tensors.keys() == recording.arrays.keys() and len(tensors) == arrays
+    for key, said in tensors.items():
+        assert digest(recording.bits(said)) == key
+        before = recording.arrays[key]
+        alter(recording, key)
+        assert digest(recording.bits(said)) != key
+        recording.arrays[key] = before
 
 
 def test_a_word_that_is_altered_is_found(matmul):
@@ -127,7 +147,7 @@ def test_a_word_that_is_altered_is_found(matmul):
     number, case = next((number, case) for number, case in enumerate(recording.cases) if case["k"] == 1024)
     expected = half(number, case)
     assert Product(recording, case).differences(expected) == (64 * 64, 0)
-    altered(recording, case)
+    alter(recording, case["out"]["key"])
     assert Product(recording, case).differences(expected) == (64 * 64, 1)
 
 

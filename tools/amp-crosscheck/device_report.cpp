@@ -78,7 +78,7 @@ Document document_of(const DeviceCheck& check, const std::string& command) {
                       .blocks = {}};
     if (check.options.device.is_host())
         document.add(Paragraph{"No CUDA device took part. On a machine that has one, tools/check --device builds for "
-                               "it, runs this and writes its report into reports/."});
+                               "it, runs this and writes its report into reports/device."});
     if (check.options.quick) document.add(Paragraph{"With --quick: samples, not all inputs."});
     if (!check.finished) document.add(Paragraph{"Not finished; --resume with this report's folder goes on."});
     std::vector<std::string_view> parts;

@@ -62,6 +62,14 @@ float tiny(const FormatSpec& f, std::size_t place, const std::array<std::uint32_
     return w[3] % 4 == 0 ? power_of_two(bottom + static_cast<int>(w[3] / 4 % 6), w[2]) : zero(w[2]);
 }
 
+/// Sums so far are 2^13 ... 2^14, and half of their last place in FP16 is 4. Of eight products the first is +4, -4 or
+/// zero; a sixteenth of the others is 21 to 27 binades below the sum, or as far as the format reaches.
+float tie(const FormatSpec& f, std::size_t place, const std::array<std::uint32_t, 4>& w) {
+    if (place % 8 == 0) return w[3] % 2 == 0 ? power_of_two(1, w[2]) : zero(w[2]);
+    const int exponent = -4 - static_cast<int>(w[1] % 4);
+    return w[3] % 4 == 0 ? power_of_two(std::max(exponent, f.min_subnormal_exponent()), w[2]) : zero(w[2]);
+}
+
 float one(DotInputs kind, const FormatSpec& f, std::size_t place, const std::array<std::uint32_t, 4>& w) {
     const double ordinary = normal(w[0], w[1]);
     const Policy saturate{.overflow = Overflow::saturate_all};
@@ -80,6 +88,8 @@ float one(DotInputs kind, const FormatSpec& f, std::size_t place, const std::arr
     case DotInputs::signed_zeros: return w[3] % 8 == 0 ? power_of_two(0, w[2]) : zero(w[2]);
     case DotInputs::tiny: return tiny(f, place, w);
     case DotInputs::unrounded: return quantize(f == format("tf32") ? format("fp32") : f, ordinary, saturate);
+    case DotInputs::ties: return tie(f, place, w);
+    case DotInputs::large_sums: return f.is_integer() ? any_code(f, w[2], true) : quantize(f, ordinary, saturate);
     }
     return 0;
 }
@@ -98,16 +108,27 @@ std::vector<float> dot_inputs(DotInputs kind, const FormatSpec& f, std::uint32_t
 }
 
 std::vector<float> sums_so_far(DotInputs kind, const FormatSpec& f, std::uint32_t seed, std::size_t n) {
-    if (kind == DotInputs::random_bits) kind = DotInputs::normal;
-    if (kind != DotInputs::tiny) return dot_inputs(kind, f, seed, n);
-    const RandomKey key{.seed = seed, .stream = static_cast<std::uint32_t>(kind), .step = 2};
-    std::vector<float> x(n);
-    for (std::size_t i = 0; i < n; ++i) {
-        const auto w = key.words(i);
-        const int exponent = f.min_subnormal_exponent() + static_cast<int>(w[1] % 40);
-        x[i] = w[3] % 2 == 0 ? zero(w[2]) : power_of_two(exponent, w[2]);
+    const auto drawn = [&](const auto& sum) {
+        const RandomKey key{.seed = seed, .stream = static_cast<std::uint32_t>(kind), .step = 2};
+        std::vector<float> x(n);
+        for (std::size_t i = 0; i < n; ++i) x[i] = sum(key.words(i));
+        return x;
+    };
+    switch (kind) {
+    case DotInputs::random_bits: return dot_inputs(DotInputs::normal, f, seed, n);
+    case DotInputs::tiny:
+        return drawn([&](const auto& w) {
+            const int exponent = f.min_subnormal_exponent() + static_cast<int>(w[1] % 40);
+            return w[3] % 2 == 0 ? zero(w[2]) : power_of_two(exponent, w[2]);
+        });
+    case DotInputs::large_sums:
+        return drawn(
+            [&](const auto& w) { return power_of_two(static_cast<int>(w[1] % 64) % (f.max_exponent() + 1), w[2]); });
+    case DotInputs::ties:
+        return drawn(
+            [&](const auto& w) { return power_of_two(13, w[2]) * (1 + static_cast<float>(w[1] % 1024) * 0x1p-10F); });
+    default: return dot_inputs(kind, f, seed, n);
     }
-    return x;
 }
 
 std::vector<DotVector> published_vectors() {

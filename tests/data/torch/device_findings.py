@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import ampscope
-from device import scaler
+from device import integers, scaler
 from device.compare_ops import attention, elementwise, trained
 from device.compare_optimizers import optimizers
 from device.compare_products import products
@@ -94,6 +94,20 @@ def _same_weights(recording):
         yield f"{optimizer} {dtype}: same weights: " + " | ".join(", ".join(names) for names in ways.values())
 
 
+def of_integers(recording):
+    """Rows that give the same sums, which are INT32 and are rounded to FP32 here, as the rows' are."""
+    for case in recording.cases:
+        asked = f"{case['inputs']} K = {case['k']}"
+        if "error" in case:
+            yield f"{asked}: error: {case['error']}"
+            continue
+        a, b = (x.astype(np.float32) for x in integers.inputs(case["inputs"], case["k"]))
+        given = recording.bits(case["out"]).view(np.int32).astype(np.float32)
+        same = [row for row in ("int32", "int32-satfinite")
+                if np.array_equal(ampscope.matmul(a, b.T, row, a_format="int8"), given)]
+        yield f"{asked}: = {', '.join(same) or 'NONE'}"
+
+
 def speed(recording):
     for case in recording.cases:
         yield ", ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
@@ -102,7 +116,7 @@ def speed(recording):
 
 SECTIONS = {"autocast": autocast, "scaler": of_scaler, "optimizers": optimizers, "matmul": products,
             "scaled_mm": products, "elementwise": elementwise, "attention": attention, "trained": trained,
-            "speed": speed}
+            "integers": of_integers, "speed": speed}
 
 
 def main():

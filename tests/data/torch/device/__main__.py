@@ -28,7 +28,8 @@ from device.recording import recorded
 from device.records import Recorder, TimeOver, notes_of
 
 # Those that take longest come first; speed runs alone, after all others.
-ITEMS = ["scaler", "optimizers", "matmul", "trained", "autocast", "scaled_mm", "attention", "elementwise", "speed"]
+ITEMS = ["scaler", "optimizers", "matmul", "trained", "autocast", "scaled_mm", "attention", "elementwise", "integers",
+         "speed"]
 
 
 def record(item, device, folder):
