@@ -160,3 +160,5 @@ def test_steps_of_keller_jordans_muon(precision):
     images = nn.Conv2d(2, 3, 3, bias=False)
     with pytest.raises(NotImplementedError, match="other than two axes"):
         ampscope.torch.emulate(images, "fp32", optimizer=SingleDeviceMuon(images.parameters()))
+    with pytest.raises(NotImplementedError, match="test_emulate_muon.Muon is not emulated; .*'s SingleDeviceMuon are"):
+        ampscope.torch.emulate(model, "fp32", optimizer=type("Muon", (SingleDeviceMuon,), {})(model.parameters()))

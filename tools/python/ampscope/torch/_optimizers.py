@@ -241,8 +241,10 @@ def _check(optimizer):
         raise TypeError("emulate: optimizer: expected one of torch.optim, or a list of them, got "
                         f"{type(optimizer).__name__}")
     if type(optimizer) not in _KNOWN and not _is_jordans(optimizer):
-        raise NotImplementedError(f"optimizer: a {type(optimizer).__name__} is not emulated; "
-                                  f"{', '.join(known.__name__ for known in _KNOWN)} are")
+        kind = type(optimizer)
+        raise NotImplementedError(f"optimizer: {kind.__module__}.{kind.__qualname__} is not emulated; torch.optim's "
+                                  f"{', '.join(known.__name__ for known in _KNOWN)} and Keller Jordan's "
+                                  "SingleDeviceMuon are")
     for group in optimizer.param_groups:
         if isinstance(optimizer, _MUON_KIND or ()):
             _check_muon(group)
