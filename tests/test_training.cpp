@@ -1,6 +1,7 @@
 // Whole networks: losses and gradients against PyTorch's, and the same bits whatever the machine has.
 #include "sweep.h"
 
+#include <ampscope/sim/program/muon.h>
 #include <ampscope/sim/train/configuration.h>
 #include <ampscope/sim/train/trainer.h>
 
@@ -333,6 +334,12 @@ TEST_CASE("joined projections compute what they do apart") {
             ++compared;
         }
         CHECK(compared == (c.model.name == "gpt" ? 9 : 2)); // but for the keys' bias
+        // Muon updates a joined weight as one matrix.
+        const std::vector<TensorId> hidden = hidden_matrices(together.training().program, together.training().initial);
+        CHECK(std::ranges::count_if(hidden, [&](TensorId id) {
+                  const std::string& weight = together.backend().info(id).name;
+                  return weight.find("qkv.w") != std::string::npos || weight.find("gate_up.w") != std::string::npos;
+              }) == (c.model.name == "gpt" ? 1 : 2));
         // One scale for all three: other results.
         o.precision = fused.precision = precision("fp8-current");
         Trainer apart8(o, c.data), together8(fused, c.data);
