@@ -117,7 +117,7 @@ void compare(RecordedComparison& r, const Words& a, const Words& b, const Words&
 }
 
 /// The most products of a step with which dot.h computes.
-int most_products(const Accumulator& acc) {
+int longest_step(const Accumulator& acc) {
     if (acc.adds_integers()) return std::numeric_limits<int>::max();
     return acc.method == Accumulation::fused ? 64 : acc.flushes() ? 32 : 16;
 }
@@ -138,7 +138,7 @@ std::vector<NearbySum> nearby_sums(const Accumulator& acc) {
     if (acc.products > 1 && acc.method != Accumulation::wrapped) {
         if (acc.products / 2 >= std::max(acc.scales.group, 2))
             add("half the products", [](Accumulator& a) { a.products /= 2; });
-        if (2 * acc.products <= most_products(acc)) add("twice the products", [](Accumulator& a) { a.products *= 2; });
+        if (2 * acc.products <= longest_step(acc)) add("twice the products", [](Accumulator& a) { a.products *= 2; });
     }
     if (fused && !groups) {
         if (acc.zero_exponent == Accumulator::no_zero_exponent) {
