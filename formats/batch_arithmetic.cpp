@@ -72,8 +72,12 @@ void round_block(const FormatSpec& format, float* out, std::size_t count, const 
     round_array(format, buffer, out, count, of_result(options), {.set = execution.set});
 }
 
-/// Whether FP32 has 2p + 2 bits, so that its results can be rounded again.
-bool rounds_twice(const FormatSpec& f) { return 2 * f.precision() + 2 <= 24; }
+/// Whether FP32's results can be rounded again: it has 2p + 2 bits. Products of fma must have its exponents, too, or the
+/// loop must tell that they do not; any other result that leaves them is zero or too large in a narrow format as well.
+bool rounds_twice(Operation operation, const FormatSpec& f, Loop loop) {
+    const bool holds_products = 2 * f.min_subnormal_exponent() >= -149 && 2 * (f.max_exponent() + 1) <= 128;
+    return 2 * f.precision() + 2 <= 24 && (operation != Operation::fma || loop == Loop::wide_simple || holds_products);
+}
 
 /// Rounds FP32's results of a block again. Returns false, and leaves `out` as it is, if they leave its exponents.
 bool round_twice(const ShortLoop& loop, Operation operation, bool in_float, const float* a, const float* b,
@@ -100,8 +104,8 @@ void apply_array(Operation operation, const FormatSpec& format, const float* a, 
     const FloatEnvironment environment;
     const OperandConstants k = operand_constants(format, options.policy);
     const bool in_float = computes_in_float(operation, format);
-    const auto loop =
-        rounds_twice(format) && k == OperandConstants{} ? short_loop(format, options.policy) : std::nullopt;
+    std::optional<ShortLoop> loop = short_loop(format, options.policy);
+    if (loop && !(k == OperandConstants{} && rounds_twice(operation, format, loop->loop))) loop.reset();
     if (loop && in_float && round_twice(*loop, operation, in_float, a, b, c, out, n, execution)) return;
     for (std::size_t i = 0; i < n; i += block) {
         const std::size_t count = std::min(block, n - i);

@@ -112,9 +112,10 @@ constexpr std::int64_t subtract_multiple(Wide<n>& a, const Wide<n>& b, std::uint
     return static_cast<std::int64_t>(carry);
 }
 
-/// a / b for a <= b < 2^31: long division by words.
+/// a / b for a <= b < 2^31, by words; one for a larger a.
 template <int n>
 constexpr Wide<n> quotient(Wide<n> a, Wide<n> b) {
+    static_assert(n >= 3);
     if (a >= b) return one<n>; // b may be zero in an estimate whose bound says that it decides nothing
     const int zeros = 31 - b.leading(); // a is the smaller one, and loses nothing
     a = a << zeros;

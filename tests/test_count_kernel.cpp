@@ -117,10 +117,10 @@ namespace {
 
 /// Blocks of which each has another code most often, and random ones beside it: all, or few.
 template <class Code>
-void check_codes(int width, std::uint32_t counted, bool many_occur = false) {
+void check_codes(int width, std::uint32_t counted, bool small_counters = false) {
     std::mt19937 random(7);
     for (const InstructionSet set : instruction_sets()) {
-        detail::CodeTable table(width, counted, many_occur);
+        detail::CodeTable table(width, counted, small_counters);
         std::map<std::size_t, std::uint64_t> want, got;
         for (const std::size_t n : {sum_block, sum_block, std::size_t{70}, std::size_t{511}, std::size_t{4097}})
             for (const std::uint32_t share : {0U, 3U, 7U, 10U}) {
@@ -143,9 +143,9 @@ void check_codes(int width, std::uint32_t counted, bool many_occur = false) {
 TEST_CASE("codes of 8 and 16 bits, with and without their sign") {
     check_codes<std::uint8_t>(8, 0xff);
     check_codes<std::uint8_t>(8, 0x7f);
-    for (const bool many_occur : {false, true}) {
-        check_codes<std::uint16_t>(16, 0xffff, many_occur);
-        check_codes<std::uint16_t>(16, 0x7fff, many_occur);
+    for (const bool small_counters : {false, true}) {
+        check_codes<std::uint16_t>(16, 0xffff, small_counters);
+        check_codes<std::uint16_t>(16, 0x7fff, small_counters);
     }
 }
 

@@ -88,32 +88,41 @@ TEST_CASE("results of FP32, rounded again, at every exponent") {
 }
 
 TEST_CASE("blocks that leave FP32's exponents, beside others, and operands that are zero or not finite") {
-    const FormatSpec f = format("bf16");
-    const std::vector<float> hard = {0,   -0.0F,     1,           -1.5F,     INFINITY, -INFINITY,
-                                     NAN, 0x1p-133F, 0x1.fep127F, 0x1p-126F, 0x1p64F};
-    std::vector<float> a, b, c;
-    for (std::size_t i = 0; i < 5000; ++i) {
-        const bool is_hard = i / 1024 % 2 == 1 || i > 4090;
-        a.push_back(is_hard ? hard[i % hard.size()] : 1 + static_cast<float>(i % 128) / 128);
-        b.push_back(is_hard ? hard[i / 11 % hard.size()] : 1 + static_cast<float>(i / 128 % 128) / 128);
-        c.push_back(is_hard ? hard[i / 7 % hard.size()] : -1 + static_cast<float>(i % 64) / 64);
-    }
-    for (int set = 0; set <= static_cast<int>(best_instruction_set()); ++set)
-        for (const Operation operation : {Operation::mul, Operation::div, Operation::fma}) {
-            std::vector<float> out(a.size());
-            detail::apply_array(operation, f, a.data(), b.data(), c.data(), out.data(), out.size(), {},
-                                {.set = static_cast<InstructionSet>(set)});
-            std::size_t wrong = 0;
-            for (std::size_t i = 0; i < out.size(); ++i) {
-                Arithmetic unit{f, {}};
-                const std::uint32_t x = encode(f, a[i]), y = encode(f, b[i]);
-                const std::uint32_t want = operation == Operation::mul   ? unit.mul(x, y)
-                                           : operation == Operation::div ? unit.div(x, y)
-                                                                         : unit.fma(x, y, encode(f, c[i]));
-                wrong += !Tally::same(out[i], decode(f, want));
-            }
-            CAPTURE(set);
-            CAPTURE(static_cast<int>(operation));
-            CHECK(wrong == 0);
+    const FormatSpec shifted_up{"e6m5 to 2^91", 6, 5, NonFinite::ieee, -60}; // squares leave FP32
+    const FormatSpec shifted_down{"e6m5 from 2^-86", 6, 5, NonFinite::ieee, 50};
+    for (const FormatSpec& f : {format("bf16"), format("fp16"), shifted_up, shifted_down}) {
+        std::vector<float> hard = {0, -0.0F, INFINITY, -INFINITY, NAN};
+        for (const std::uint32_t code :
+             {1U, 2U, f.min_normal_code(), f.min_normal_code() + 5, f.max_code(), f.max_code() / 2})
+            for (const std::uint32_t sign : {0U, f.sign_mask()}) hard.push_back(decode(f, code | sign));
+        std::vector<float> a, b, c;
+        for (std::size_t i = 0; i < 6000; ++i) {
+            const bool is_hard = i / 1024 % 2 == 1 || i > 4090;
+            const auto usual = [&](std::size_t n) {
+                return quantize(f, std::ldexp(1 + static_cast<float>(n % 128) / 128, -f.bias_offset));
+            };
+            a.push_back(is_hard ? hard[i % hard.size()] : usual(i));
+            b.push_back(is_hard ? hard[i / hard.size() % hard.size()] : usual(i / 128));
+            c.push_back(is_hard ? hard[i / 7 % hard.size()] : -usual(i * 5));
         }
+        for (int set = 0; set <= static_cast<int>(best_instruction_set()); ++set)
+            for (const Operation operation : {Operation::mul, Operation::div, Operation::fma}) {
+                std::vector<float> out(a.size());
+                detail::apply_array(operation, f, a.data(), b.data(), c.data(), out.data(), out.size(), {},
+                                    {.set = static_cast<InstructionSet>(set)});
+                std::size_t wrong = 0;
+                for (std::size_t i = 0; i < out.size(); ++i) {
+                    Arithmetic unit{f, {}};
+                    const std::uint32_t x = encode(f, a[i]), y = encode(f, b[i]);
+                    const std::uint32_t want = operation == Operation::mul   ? unit.mul(x, y)
+                                               : operation == Operation::div ? unit.div(x, y)
+                                                                             : unit.fma(x, y, encode(f, c[i]));
+                    wrong += !Tally::same(out[i], decode(f, want));
+                }
+                CAPTURE(f.name);
+                CAPTURE(set);
+                CAPTURE(static_cast<int>(operation));
+                CHECK(wrong == 0);
+            }
+    }
 }

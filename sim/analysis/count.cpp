@@ -124,13 +124,15 @@ struct MagnitudeCounter::Tables {
         static constexpr std::size_t few = 4096;
         int width;
         std::uint32_t counted;             ///< the bits that count: not the sign of a sign and a magnitude
-        bool many_occur;                   ///< data have more codes than counters of 32 bits fit into a cache
+        bool small_counters;               ///< data have more codes than counters of 32 bits fit into a cache
         std::vector<std::uint16_t> listed; ///< the numbers themselves, while they are few
         std::optional<detail::CodeTable> table{};
 
         explicit Codes(DType dtype)
             : width(number_bits(dtype)), counted(((1U << width) - 1) & ~sign_of(dtype)),
-              many_occur(width == 16 && info(dtype).format != "bf16") {} // BF16 has 128 codes a binade
+              small_counters(width == 16 &&
+                             (info(dtype).kind != NumberKind::format || format(info(dtype).format).fraction_bits > 7)) {
+        } // BF16 has 7
 
         void add(std::span<const std::byte> block, std::size_t n) {
             if (!table && listed.size() + n <= few) {
@@ -159,7 +161,7 @@ struct MagnitudeCounter::Tables {
       private:
         void make_table() {
             if (table) return;
-            table.emplace(width, counted, many_occur);
+            table.emplace(width, counted, small_counters);
             for (const std::uint16_t code : listed) table->add(code, 1);
             listed.clear();
         }

@@ -314,11 +314,11 @@ MagnitudeSums count_words(FloatTables& tables, std::span<const std::byte> words,
     return {pairwise(partial.absolute), pairwise(partial.squares)};
 }
 
-CodeTable::CodeTable(int width, std::uint32_t counted, bool many_occur)
+CodeTable::CodeTable(int width, std::uint32_t counted, bool small_counters)
     : width_(width), counted_(counted), copies_(width > 8 ? 1 : 4),
       spread_((counted + 1) * copies_ + 64 > 0x10000 ? 0 : 64), counts_(counted + std::size_t{1}) {
     const std::size_t size = (counted + 1) * copies_ + spread_;
-    if (many_occur) {
+    if (small_counters) {
         small_.resize(size);
         counts_.resize(size);
     } else {

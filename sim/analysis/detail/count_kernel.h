@@ -46,8 +46,8 @@ MagnitudeSums count_words(FloatTables& tables, std::span<const std::byte> words,
 class CodeTable {
   public:
     /// `counted`: the bits of a code that count; a sign, which no statistic tells, makes twice as many counters.
-    /// `many_occur`: data have more codes than there are counters of 32 bits in the first-level cache.
-    CodeTable(int width, std::uint32_t counted, bool many_occur);
+    /// `small_counters`, for 16 bits alone: where data have more codes than counters of 32 bits fit into a cache.
+    CodeTable(int width, std::uint32_t counted, bool small_counters);
 
     /// Counts n packed numbers, at most sum_block.
     void count(std::span<const std::byte> block, std::size_t n, InstructionSet set = best_instruction_set());
@@ -66,9 +66,9 @@ class CodeTable {
     std::size_t copies_; ///< of a counter: neighbours use others and do not wait for stores, where there is room
     std::size_t spread_; ///< counters of the code that a block has most often, if keys of 16 bits reach them; or 0
     std::vector<std::uint32_t> recent_;
-    std::vector<std::uint8_t> small_; ///< in place of `recent_`, if many codes occur; `counts_` has what overflowed
+    std::vector<std::uint8_t> small_; ///< in place of `recent_`; `counts_` has what overflowed
     std::vector<std::uint64_t> counts_;
-    std::uint64_t pending_ = 0; ///< how many numbers `recent_` holds
+    std::uint64_t pending_ = 0; ///< how many numbers either may hold
 
     template <class Code, class Counter>
     void count_whole(std::vector<Counter>& counters, const std::byte* data, std::size_t n, InstructionSet set);
