@@ -81,9 +81,10 @@ std::string fault_of(const Program& program, std::span<const TensorId> results) 
 class Poisoning final : public Backend {
   public:
     Poisoning(const Program& program, std::span<const TensorId> results)
-        : Backend(program), cpu_(program, 1), sharing_(sharing_of(program, results)), ops_(ops_of(program)) {
+        : Backend(program), cpu_(program, 1), sharing_(sharing_of(program, results)), ops_(ops_of(program)),
+          nans_(program.shared.size, std::numeric_limits<float>::quiet_NaN()) {
         for (std::size_t i = 0; i < program.tensors.size(); ++i)
-            if (program.shared.place(i)) placed_.push_back({static_cast<std::int32_t>(i)});
+            if (program.shared.place(i) == std::size_t{0}) first_ = {static_cast<std::int32_t>(i)};
     }
     [[nodiscard]] std::span<float> operator[](TensorId id) override { return cpu_[id]; }
     [[nodiscard]] std::span<const float> operator[](TensorId id) const override { return cpu_.read(id); }
@@ -99,23 +100,19 @@ class Poisoning final : public Backend {
 
   private:
     void poison(std::size_t at) {
-        std::vector<std::vector<float>> held;
+        std::vector<float> next = nans_;
         for (const Sharing& s : sharing_)
-            if (s.holds_before(at)) held.push_back({memory() + s.begin, memory() + s.end});
-        for (const TensorId id : placed_) std::ranges::fill(cpu_[id], std::numeric_limits<float>::quiet_NaN());
-        auto next = held.begin();
-        for (const Sharing& s : sharing_)
-            if (s.holds_before(at)) std::ranges::copy(*next++, memory() + s.begin);
+            if (s.holds_before(at)) std::copy(memory() + s.begin, memory() + s.end, next.data() + s.begin);
+        std::copy(next.data(), next.data() + next.size(), memory());
     }
-    [[nodiscard]] float* memory() {
-        const TensorId any = placed_.front();
-        return cpu_[any].data() - *program().shared.place(static_cast<std::size_t>(any.index));
-    }
+    /// The shared memory.
+    [[nodiscard]] float* memory() { return cpu_[first_].data(); }
 
     Cpu cpu_;
     std::vector<Sharing> sharing_;
     std::vector<const Op*> ops_;
-    std::vector<TensorId> placed_;
+    std::vector<float> nans_;
+    TensorId first_{}; ///< It lies where the shared memory begins.
 };
 
 struct Case {
