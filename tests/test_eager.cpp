@@ -5,6 +5,7 @@
 #include <ampscope/sim/eager/eager_attention.h>
 #include <ampscope/sim/eager/eager_op.h>
 #include <ampscope/sim/eager/schedule.h>
+#include <ampscope/sim/program/memory_plan.h>
 
 #include <doctest/doctest.h>
 
@@ -240,7 +241,7 @@ TEST_CASE("the patches of a convolution and their gradients are not held at the 
         const EagerOp conv("conv2d", precision(name), "c", operands, fp32_format(),
                            std::vector<double>{3, 1, 1, 1, 3, 1, 1, 1, 1});
         const Program& program = conv.program();
-        const std::vector<Lifetime> lives = lifetimes(program, program.backward);
+        const std::vector<Lifetime> lives = lifetimes(program, {&program.backward});
         const Lifetime *patches = nullptr, *gradients = nullptr;
         for (const Instruction& i : program.backward) {
             if (const auto* const to = std::get_if<op::Im2Col>(&i.op))

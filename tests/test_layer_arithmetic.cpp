@@ -136,7 +136,7 @@ TEST_CASE("each layer computes forward and backward what it computes in a networ
     const Dataset data = digits_data();
     const std::string fp8 = "fp8-current,accumulate=hopper-wgmma-fp8";
     Trainer trainer(options_with("mlp", with_layers(fp8, {{"h.0", "bf16"}, {"head", "fp8-block,accumulate=fp32"}})),
-                    data, 1);
+                    data, 1, Keeps::all);
     trainer.step();
     trainer.compute();
     const Program& p = trainer.training().program;
@@ -151,7 +151,7 @@ TEST_CASE("each layer computes forward and backward what it computes in a networ
 
 TEST_CASE("the product of a layer in BF16 is the sum of its rounded operands' products") {
     const Dataset data = digits_data();
-    Trainer trainer(options_with("mlp", with_layers("fp32", {{"h.1", "bf16"}})), data, 1);
+    Trainer trainer(options_with("mlp", with_layers("fp32", {{"h.1", "bf16"}})), data, 1, Keeps::all);
     trainer.compute();
     const Program& p = trainer.training().program;
     const Backend& b = trainer.backend();

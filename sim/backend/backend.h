@@ -61,8 +61,8 @@ class Backend {
     virtual ~Backend() = default;
     Backend(Backend&&) = default;
 
-    /// The elements of a tensor; zeros at first. For a device this is a copy on the host, valid until the next op runs;
-    /// that op sees what was written to the copy.
+    /// The elements of a tensor; zeros at first, unless it shares memory. For a device this is a copy on the host,
+    /// valid until the next op runs; that op sees what was written to the copy.
     [[nodiscard]] virtual std::span<float> operator[](TensorId id) = 0;
     [[nodiscard]] virtual std::span<const float> operator[](TensorId id) const = 0;
     [[nodiscard]] std::span<const float> read(TensorId id) const { return (*this)[id]; }

@@ -6,6 +6,7 @@
 #include <ampscope/sim/backend/kernels/quantize.h>
 #include <ampscope/sim/base/batch.h>
 #include <ampscope/sim/eager/schedule.h>
+#include <ampscope/sim/program/memory_plan.h>
 
 #include <algorithm>
 #include <cstring>
@@ -154,7 +155,7 @@ EagerOp::Layout EagerOp::layout(const Tape& tape, std::vector<TensorId> callers)
     std::set<int> written;
     for (const Instruction& i : tape)
         for (const int index : written_by(program_, i.op)) written.insert(index);
-    const std::vector<Lifetime> lives = lifetimes(program_, tape);
+    const std::vector<Lifetime> lives = lifetimes(program_, {&tape});
     Layout result;
     std::vector<HeldNumbers> held;
     for (std::size_t index = 0; index < lives.size(); ++index) {

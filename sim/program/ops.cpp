@@ -25,6 +25,14 @@ std::vector<TensorId> outputs_of(const Op& op) {
     return std::visit([](const auto& o) { return present(o.outputs()); }, op);
 }
 
+bool writes_all(const Op& op) {
+    return std::visit(
+        [](const auto& o) {
+            return !requires { o.adds; };
+        },
+        op);
+}
+
 std::vector<op::MatmulArithmetic> products_of(const Op& op) {
     return std::visit(
         [](const auto& o) -> std::vector<op::MatmulArithmetic> {

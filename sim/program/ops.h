@@ -23,6 +23,7 @@
 #include <ampscope/sim/program/ops/softmax.h>
 #include <ampscope/sim/program/ops/update.h>
 
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -46,6 +47,17 @@ struct Instruction {
 };
 using Tape = std::vector<Instruction>;
 
+/// Where tensors begin in a memory that some of them share, one after the other, in elements; the others have memory of
+/// their own, and so have all where nothing is planned. memory_plan.h has what plans it.
+struct SharedMemory {
+    std::vector<std::optional<std::size_t>> places{}; ///< one for each tensor of the program, or none at all
+    std::size_t size = 0;                             ///< of that memory
+
+    [[nodiscard]] std::optional<std::size_t> place(std::size_t tensor) const {
+        return places.empty() ? std::nullopt : places[tensor];
+    }
+};
+
 /// The tapes of a training step and the tensors that they use.
 struct Program {
     std::vector<TensorInfo> tensors;
@@ -53,6 +65,7 @@ struct Program {
     Tape check;             ///< all-reduce and the search for infinities and NaNs, once a step
     Tape unscale;           ///< division by the loss scale, if there is one
     Tape update;            ///< clipping and optimizer, unless the step is skipped
+    SharedMemory shared{};
 
     [[nodiscard]] const TensorInfo& operator[](TensorId id) const {
         return tensors[static_cast<std::size_t>(id.index)];
@@ -64,6 +77,8 @@ std::string_view name_of(const Op& op);
 /// The tensors that an op reads, and those that it writes; absent ones are left out.
 std::vector<TensorId> inputs_of(const Op& op);
 std::vector<TensorId> outputs_of(const Op& op);
+/// Whether an op writes every element of its outputs, and reads none of these that is not among its inputs, too.
+bool writes_all(const Op& op);
 /// How the matrix products of an op compute; empty for an op without such.
 std::vector<op::MatmulArithmetic> products_of(const Op& op);
 

@@ -312,6 +312,18 @@ void check_sharding(const TrainOptions& o) {
             sharding));
 }
 
+std::vector<TensorId> results_of(const TrainingProgram& t, bool recorded) {
+    std::vector<TensorId> all = {t.network.outputs, t.network.loss, t.norm};
+    for (const ParameterTensors& p : t.parameters) {
+        all.push_back(p.gradient);
+        all.insert(all.end(), p.contributions.begin(), p.contributions.end());
+    }
+    for (const auto& [name, id] : t.watched_gradients) all.push_back(id);
+    if (!recorded) return all;
+    for (const auto& [name, id] : t.watched_activations) all.push_back(id);
+    return all;
+}
+
 TrainingProgram build_training_program(const TrainOptions& o, const Dataset& data) {
     check_options(o);
     check_sharding(o);

@@ -119,6 +119,10 @@ BlockGrid grid_of(const BlockScaling& scaling, const Shape& shape);
 /// Throws std::invalid_argument for an all-reduce or sharding that other options do not allow.
 void check_sharding(const TrainOptions& options);
 
+/// The tensors that a step leaves for callers to read, besides state: outputs, the loss, the norm of gradients, the
+/// gradients of parameters and of watched activations and, if they are `recorded`, these.
+std::vector<TensorId> results_of(const TrainingProgram& training, bool recorded);
+
 /// Throws std::invalid_argument if options contradict each other.
 TrainingProgram build_training_program(const TrainOptions& options, const Dataset& data);
 

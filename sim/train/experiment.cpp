@@ -187,13 +187,13 @@ Experiment::Experiment(const std::vector<TrainOptions>& runs, const Dataset& dat
     if (runs.empty()) throw std::invalid_argument("[experiment] expected at least one run, got none");
     for (const TrainOptions& o : runs) {
         const int threads = threads_of_run(options_.threads, runs.size(), runs_.size());
-        runs_.emplace_back();
-        runs_.back().trainer = options_.group == nullptr
-                                   ? std::make_unique<Trainer>(o, data, threads)
-                                   : std::make_unique<Trainer>(o, data, options_.threads, *options_.group);
-        if (!options_.profile) continue;
-        runs_.back().profile = std::make_unique<TimeProfile>();
-        runs_.back().trainer->backend().profile = runs_.back().profile.get();
+        const Keeps keeps = options_.keeps(runs.size());
+        Run& run = runs_.emplace_back();
+        run.trainer = options_.group == nullptr
+                          ? std::make_unique<Trainer>(o, data, threads, keeps)
+                          : std::make_unique<Trainer>(o, data, options_.threads, *options_.group, keeps);
+        if (options_.profile) run.profile = std::make_unique<TimeProfile>();
+        run.trainer->backend().profile = run.profile.get();
     }
     const auto is_reference = [&](const Run& run) {
         return options_.reference.empty() ? all_fp32(run) : run.precision().name == options_.reference;

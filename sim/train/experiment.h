@@ -28,6 +28,11 @@ struct ExperimentOptions {
     bool profile = false;               ///< measure the time of each op
     RankGroup* group = nullptr;         ///< replicas run on these ranks, of which only the first may record
     bool group_records = false;         ///< the first rank records; all ranks of a group must say the same
+
+    /// What so many runs read between steps: departures are looked for in all tensors.
+    [[nodiscard]] Keeps keeps(std::size_t runs) const {
+        return runs > 1 ? Keeps::all : record_activations ? Keeps::activations : Keeps::results;
+    }
 };
 
 /// One of the runs and its results so far.
@@ -42,7 +47,7 @@ struct Run {
     UpdateCounts updates{};                               ///< sums over all steps
     /// |g - g0| / |g0| over all parameters' gradients in the first step, where all runs still have the same weights.
     std::optional<double> gradient_error{};
-    std::string stopped;                ///< why the run ended early, if it did
+    std::string stopped;                    ///< why the run ended early, if it did
     std::unique_ptr<TimeProfile> profile{}; ///< the time of its ops, if that is measured
     std::int64_t profiled_steps = 0;        ///< without those before a resumption
 

@@ -2,6 +2,7 @@
 
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/backend/cpu/cpu.h>
+#include <ampscope/sim/program/memory_plan.h>
 
 #include <fmt/format.h>
 
@@ -23,21 +24,28 @@ double largest(std::span<const float> values, double scale) {
     return max / scale;
 }
 
+TrainingProgram planned_program(const TrainOptions& options, const Dataset& data, Keeps keeps) {
+    TrainingProgram training = build_training_program(options, data);
+    if (keeps != Keeps::all)
+        training.program.shared = share_memory(training.program, results_of(training, keeps == Keeps::activations));
+    return training;
+}
+
 } // namespace
 
-Trainer::Trainer(const TrainOptions& options, const Dataset& data, int threads)
-    : Trainer(options, data, on_processor(threads)) {}
+Trainer::Trainer(const TrainOptions& options, const Dataset& data, int threads, Keeps keeps)
+    : Trainer(options, data, on_processor(threads), keeps) {}
 
-Trainer::Trainer(const TrainOptions& options, const Dataset& data, int threads, RankGroup& group)
-    : Trainer(options, data, threads) {
+Trainer::Trainer(const TrainOptions& options, const Dataset& data, int threads, RankGroup& group, Keeps keeps)
+    : Trainer(options, data, threads, keeps) {
     if (group.replicas() != options.replicas)
         throw std::invalid_argument(
             fmt::format("[train] {} replicas on {} ranks: expected as many", options.replicas, group.replicas()));
     group_ = &group;
 }
 
-Trainer::Trainer(const TrainOptions& options, const Dataset& data, const MakeBackend& make)
-    : options_(options), data_(data), training_(build_training_program(options, data)),
+Trainer::Trainer(const TrainOptions& options, const Dataset& data, const MakeBackend& make, Keeps keeps)
+    : options_(options), data_(data), training_(planned_program(options, data, keeps)),
       backend_(make(training_.program)), shuffle_(options.seed, data.training),
       scaler_(initial_state(options.precision.loss_scaler.options)) {
     const FloatEnvironment environment;

@@ -25,15 +25,23 @@ struct StepResult {
     UpdateCounts updates{};
 };
 
+/// Which tensors besides state can be read between two steps of a trainer, until it evaluates. Others share memory.
+enum class Keeps : std::uint8_t {
+    results,     ///< those of results_of() but for activations
+    activations, ///< and activations that are watched
+    all          ///< all tensors
+};
+
 class Trainer {
   public:
     /// Trains on the processor. `threads`: 0 for every core; results do not depend on it. The dataset must outlive the
     /// trainer.
-    Trainer(const TrainOptions& options, const Dataset& data, int threads = 0);
-    Trainer(const TrainOptions& options, const Dataset& data, const MakeBackend& make);
+    Trainer(const TrainOptions& options, const Dataset& data, int threads = 0, Keeps keeps = Keeps::results);
+    Trainer(const TrainOptions& options, const Dataset& data, const MakeBackend& make, Keeps keeps = Keeps::results);
     /// The same with one replica in each of several processes; this one runs one of them. The group must outlive the
     /// trainer. Steps compute the numbers of a trainer with all replicas.
-    Trainer(const TrainOptions& options, const Dataset& data, int threads, RankGroup& group);
+    Trainer(const TrainOptions& options, const Dataset& data, int threads, RankGroup& group,
+            Keeps keeps = Keeps::results);
 
     /// One step. Throws std::runtime_error if the loss scaler gives up.
     StepResult step() { return apply(compute()); }

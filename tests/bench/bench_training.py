@@ -1,15 +1,18 @@
 """A training step of amp-train beside PyTorch's own FP32 step of the same network, in turns.
 
-    python tests/bench/bench_training.py [--build FOLDER] [--rounds N] [--threads N] [--width N ...] [PRECISION...]
+    python tests/bench/bench_training.py [--build FOLDER] [--rounds N] [--threads N] [--width N ...] [--memory]
+                                         [PRECISION...]
 
 Prints PyTorch's time over ours: above 1, amp-train is faster, emulation included. Both are whole steps, from the data
 to the optimizer (AdamW). First, the networks must have as many weights, but for biases of keys. Both are means of a
 second of steps; ours is the difference between a long run and a short one, so that neither start nor end of a program
-counts.
+counts. --memory prints instead how much memory each takes at most beyond what it takes before the network is made: ours
+as a share of PyTorch's.
 """
 import argparse
 import pathlib
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -90,6 +93,48 @@ def check(arguments, model, options):
     assert abs(ours - count) < 0.01 * count, f"amp-train has {ours} weights, PyTorch {count}"  # its keys have no bias
 
 
+# What starts a program counts until then as its own memory, so that this process, which has PyTorch's, may not.
+PEAK_OF = """import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3)"""
+
+
+def our_peak(arguments, options, precision):
+    """MB that amp-train takes at most in three steps, beyond what it takes to print its version."""
+    def whole(*more):
+        command = [sys.executable, "-IS", "-c", PEAK_OF, arguments.build / "bin" / "amp-train", *more]
+        return float(subprocess.run(list(map(str, command)), check=True, capture_output=True).stdout)
+
+    quiet = ["--statistics-every", 1000000, "--threads", arguments.threads, "--steps", 3]
+    return whole(*options, "--precision", precision, *quiet) - whole("--version")
+
+
+def torch_peak(arguments, name):
+    """The same of PyTorch, beyond what it takes once it is imported, in a process of its own."""
+    command = [sys.executable, __file__, "--threads", str(arguments.threads), "--three-steps", name]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def three_steps(name):
+    def peak():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+    idle = peak()
+    model, loss, _ = cnn(16) if name == "cnn" else gpt(int(name))
+    torch_seconds(model, loss, 3)
+    print(peak() - idle)
+
+
+def memory(arguments):
+    for name in [*map(str, arguments.width), "cnn"]:
+        model, _, options = cnn(16) if name == "cnn" else gpt(int(name))
+        check(arguments, model, options)
+        theirs = torch_peak(arguments, name)
+        for precision in arguments.precision:
+            ours = our_peak(arguments, options, precision)
+            print(f"{name}, {precision}: {ours / theirs:.2f} of PyTorch's memory, {theirs:.0f} MB in FP32", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("precision", nargs="*", default=["fp32", "amp-fp16", "amp-bf16", "fp8-current", "mxfp8"])
@@ -97,8 +142,14 @@ def main():
     parser.add_argument("--width", type=int, nargs="*", default=[64, 128, 256, 512], help="of the gpt; the cnn has 16")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--three-steps", metavar="NAME", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    if arguments.three_steps:
+        return three_steps(arguments.three_steps)
+    if arguments.memory:
+        return memory(arguments)
     for name, (model, loss, options) in [*((f"gpt of width {w}", gpt(w)) for w in arguments.width), ("cnn", cnn(16))]:
         check(arguments, model, options)
         steps = max(4, int(1 / torch_seconds(model, loss, 4)))  # a second of steps

@@ -6,9 +6,13 @@
 #include <ampscope/sim/base/batch.h>
 #include <ampscope/sim/base/parallel.h>
 
+#include <new>
+
 namespace amp {
 
 namespace {
+
+constexpr std::align_val_t arena_alignment{64}; // a cache line
 
 // Not inlined where a FloatEnvironment is set (environment.h).
 [[gnu::noinline]] void run_any(Cpu& cpu, const Op& op) {
@@ -19,11 +23,20 @@ namespace {
 
 Cpu::Cpu(const Program& program, int threads) : Cpu(program, Borrowed{}, threads) {
     buffers_.resize(program.tensors.size());
+    arena_.reset(static_cast<float*>(::operator new(program.shared.size * sizeof(float), arena_alignment)));
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
-        if (!program.tensors[i].storage) buffers_[i].assign(static_cast<std::size_t>(program.tensors[i].count()), 0.0F);
+        if (program.tensors[i].storage) continue;
+        const auto count = static_cast<std::size_t>(program.tensors[i].count());
+        if (const auto place = program.shared.place(i)) {
+            elements_[i] = {arena_.get() + *place, count};
+            continue;
+        }
+        buffers_[i].assign(count, 0.0F);
         elements_[i] = buffers_[i];
     }
 }
+
+void Cpu::Release::operator()(float* elements) const { ::operator delete(elements, arena_alignment); }
 
 Cpu::Cpu(const Program& program, Borrowed /*borrowed*/, int threads)
     : Backend(program), threads_(thread_count(threads)), elements_(program.tensors.size()) {}

@@ -1,4 +1,4 @@
-// The processor as a backend: one buffer for each tensor.
+// The processor as a backend: a buffer for each tensor, or a place in an arena that tensors share.
 #pragma once
 
 #include <ampscope/sim/backend/backend.h>
@@ -7,7 +7,8 @@ namespace amp {
 
 class Cpu final : public Backend {
   public:
-    /// Allocates every tensor of a finished program. `threads`: 0 for every core; results do not depend on it.
+    /// Allocates every tensor of a finished program; those with a place in Program::shared lie in one arena. `threads`:
+    /// 0 for every core; results do not depend on it.
     explicit Cpu(const Program& program, int threads = 0);
     /// Allocates nothing: each tensor that an op uses is lent before.
     struct Borrowed {};
@@ -35,6 +36,10 @@ class Cpu final : public Backend {
 
   private:
     int threads_;
+    struct Release {
+        void operator()(float* elements) const;
+    };
+    std::unique_ptr<float[], Release> arena_; // not initialised: what shares it is written before it is read
     std::vector<std::vector<float>> buffers_;
     std::vector<std::span<float>> elements_; // of each tensor: in a buffer, or lent
     struct Encoded {

@@ -12,6 +12,7 @@ namespace amp::op {
 struct AccumulateGradient {
     static constexpr std::string_view name = "accumulate_gradient";
     static constexpr std::string_view accumulation = "the total's format, micro-batch by micro-batch";
+    static constexpr bool adds = true;
     TensorId in;
     std::vector<TensorId> totals; ///< one for each replica
     [[nodiscard]] auto inputs() const { return std::array{in}; }

@@ -2,6 +2,8 @@
 //   static constexpr std::string_view name;   its row in the autocast table, or a name of its own if it has none
 //   static constexpr std::string_view accumulation;   optional: the format and order of its sums
 //   inputs(), outputs();                      arrays of TensorId; callers skip absent ones
+//   static constexpr bool adds = true;   optional: it adds to outputs, or leaves some as they are, and does not list
+//                                        these among its inputs
 //   products();                               optional: how its matrix products compute
 //   void run(Cpu&, const Op&);                in the file of the same name in sim/backend/cpu
 //   void run(Cuda&, const Op&);               likewise in sim/backend/cuda; or one template in sim/backend/kernels
