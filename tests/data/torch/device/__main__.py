@@ -63,7 +63,7 @@ def record(item, device, folder):
 
 def run(items, device, folder, limit, jobs):
     """Every item in a process forked from this one, which has imported torch but not touched the device. One that dies
-    begins again a few times if it left notes of where it was."""
+    begins again a few times if it left notes of where it was. Returns those that were out of time."""
     fork = multiprocessing.get_context("fork")
     waiting, running, stopped, deaths = list(items), {}, set(), dict.fromkeys(items, 0)
     while waiting or running:
@@ -90,6 +90,7 @@ def run(items, device, folder, limit, jobs):
             elif seconds > limit and item not in stopped:
                 stopped.add(item)
                 process.terminate()
+    return stopped
 
 
 def main():
@@ -100,6 +101,7 @@ def main():
     parser.add_argument("--limit", type=float, default=90, help="seconds for an item (90)")
     parser.add_argument("--jobs", type=int, default=4, help="items at a time (4)")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # waits for the items, which timeout stops, too
     asked = arguments.only.split(",")
     if unknown := [item for item in asked if item not in ITEMS]:
         parser.error(f"no item {', '.join(unknown)}; there are {', '.join(ITEMS)}")
@@ -110,10 +112,10 @@ def main():
         if item in asked and item not in left:
             print(f"{item:12} is there")
     sys.stdout.flush()
-    run(left, arguments.device, arguments.out, arguments.limit, arguments.jobs)
+    stopped = run(left, arguments.device, arguments.out, arguments.limit, arguments.jobs)
     missing = [item for item in asked if not recorded(arguments.out, item)]
     print(f"{time.monotonic() - begin:.1f} s" + (f"; not recorded: {', '.join(missing)}" if missing else ""))
-    return 1 if missing else 0
+    return 124 if stopped.intersection(missing) else 1 if missing else 0  # 124: as timeout(1) says it
 
 
 if __name__ == "__main__":
