@@ -72,8 +72,8 @@ void round_block(const FormatSpec& format, float* out, std::size_t count, const 
     round_array(format, buffer, out, count, of_result(options), {.set = execution.set});
 }
 
-/// Whether the results of FP32 can be rounded again: it has 2p + 2 bits. Products of fma must have its exponents, or the
-/// loop must tell that they do not; any other result that leaves them is zero or too large in a narrow format as well.
+/// Whether the results of FP32 can be rounded again: it has 2p + 2 bits. Products of fma must have its exponents or
+/// the loop must tell that they do not; any other result that leaves them is zero or too large in a narrow format.
 bool rounds_twice(Operation operation, const FormatSpec& f, Loop loop) {
     const bool holds_products = 2 * f.min_subnormal_exponent() >= -149 && 2 * (f.max_exponent() + 1) <= 128;
     return 2 * f.precision() + 2 <= 24 && (operation != Operation::fma || loop == Loop::wide_simple || holds_products);
