@@ -140,7 +140,7 @@ template <int n>
 constexpr Wide<n> square_root(const Wide<n>& a, bool& exact) {
     exact = a == Wide<n>{};
     if (exact) return a;
-    const int pairs = (31 - a.leading()) / 2; // of zeros above a's leading bit
+    const int pairs = (31 - a.leading()) / 2; // Pairs of zeros stand above the leading bit of a.
     // The root of an integer: the words of `scaled`, and as many zeros. Of what is left without the square of the
     // root's words so far, `rest` has n words, from that of the last of these on, and `top` what stands above them.
     const Wide<n> scaled = a << 2 * pairs;

@@ -51,7 +51,7 @@ using Tape = std::vector<Instruction>;
 /// their own, and so have all where nothing is planned. memory_plan.h has what plans it.
 struct SharedMemory {
     std::vector<std::optional<std::size_t>> places{}; ///< one for each tensor of the program, or none at all
-    std::size_t size = 0;                             ///< of that memory
+    std::size_t size = 0;                             ///< The memory has so many elements.
 
     [[nodiscard]] std::optional<std::size_t> place(std::size_t tensor) const {
         return places.empty() ? std::nullopt : places[tensor];

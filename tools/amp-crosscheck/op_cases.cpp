@@ -370,7 +370,7 @@ std::vector<OpCase> op_cases() {
 }
 
 void fill_operands(Backend& backend, const OpCase& c, std::uint64_t seed) {
-    const FloatEnvironment environment; // in which a conversion to FP32 is the same rounding, and ten times as fast
+    const FloatEnvironment environment; // here a conversion to FP32 is the same rounding, and ten times as fast
     backend.context = c.context;
     for (const auto& [id, fill] : c.operands) {
         const RandomKey key{.seed = seed, .stream = static_cast<std::uint32_t>(id.index)};
