@@ -101,6 +101,8 @@ TEST_CASE("every element is the chain of fused multiply-adds, whatever the shape
                           {16, 96, 255},
                           {23, 31, 257},
                           {64, 64, 64},
+                          {64, 32, 300},
+                          {1040, 64, 9},
                           {70, 200, 5},
                           {200, 60, 33},
                           {193, 50, 20},
@@ -167,7 +169,7 @@ TEST_CASE("each element belongs to one part, which is complete when it is called
         std::vector<std::atomic<int>> calls(want.size());
         cpu::matmul({a.data(), s.k, 1}, {b.data(), s.n, 1}, want.data(), s.m, s.n, s.k, 1);
         cpu::matmul({a.data(), s.k, 1}, {b.data(), s.n, 1}, out.data(), s.m, s.n, s.k, 3, best_instruction_set(), {},
-                    [&](std::int64_t row, std::int64_t column, cpu::ProductPart part) {
+                    nullptr, [&](std::int64_t row, std::int64_t column, cpu::ProductPart part) {
                         for (std::int64_t i = row; i < row + part.rows; ++i)
                             for (std::int64_t j = column; j < column + part.columns; ++j) {
                                 const auto at = static_cast<std::size_t>(i * s.n + j);
@@ -180,6 +182,28 @@ TEST_CASE("each element belongs to one part, which is complete when it is called
             CHECK(seen[i] == want[i]);
         }
     }
+}
+
+TEST_CASE("a bias is added to complete sums, and rounded once") {
+    Tally tally;
+    for (const Shape s : {Shape{1, 1, 1}, {1, 70, 3}, {50, 1, 7}, {9, 49, 17}, {64, 64, 600}, {4, 3, 0}})
+        for (const int threads : {1, 3})
+            for (int set = 0; set <= static_cast<int>(best_instruction_set()); ++set) {
+                const std::vector<float> a = numbers(s.m * s.k, 1, true), b = numbers(s.k * s.n, 2, true),
+                                         bias = numbers(s.n, 3, true);
+                const MatrixView x{a.data(), s.k, 1}, y{b.data(), s.n, 1};
+                std::vector<float> out(static_cast<std::size_t>(s.m * s.n));
+                cpu::matmul(x, y, out.data(), s.m, s.n, s.k, threads, static_cast<InstructionSet>(set), {},
+                            bias.data());
+                for (std::int64_t i = 0; i < s.m * s.n; ++i) {
+                    const float sum =
+                        element(x, y, {}, s.k, i / s.n, i % s.n) + bias[static_cast<std::size_t>(i % s.n)];
+                    tally.expect(
+                        out[static_cast<std::size_t>(i)], std::isnan(sum) ? std::bit_cast<float>(0x7fc00000) : sum,
+                        [&] { return fmt::format("{} x {} x {}, element {}, set {}", s.m, s.n, s.k, i, set); });
+                }
+            }
+    report("products with a bias against chains of fma and an addition", tally);
 }
 
 TEST_CASE("a first block of negative zeros stays one") {

@@ -128,8 +128,8 @@ void gather(InstructionSet set, const MatrixView& x, std::int64_t rows, std::int
         std::copy_n(from, wide, to);
     } else if (x.row_stride == 1) {
         for (std::int64_t l = 0; l < wide; ++l) std::copy_n(from + l * x.column_stride, tall, to + l * width);
-    } else if (x.column_stride == 1 && width == fused_columns && tall == width) {
-        dispatch<TransposeKernel<fused_columns>>(set, from, x.row_stride, wide, to);
+    } else if (x.column_stride == 1 && width == fused_columns) {
+        dispatch<TransposeKernel<fused_columns>>(set, from, x.row_stride, tall, wide, to);
     } else {
         for (std::int64_t i = 0; i < tall; ++i)
             for (std::int64_t l = 0; l < wide; ++l) to[l * width + i] = from[i * x.row_stride + l * x.column_stride];

@@ -12,46 +12,69 @@
 #include <cstddef>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 namespace amp::cpu {
 
 namespace {
 
-/// Rows x columns sums, kept in registers; a[l * panel + i], b[l * columns + j].
-template <int rows, int columns, bool fused, int panel>
-struct Sums {
-    float sum[rows][columns];
-
-    AMPSCOPE_INLINE void add(const float* __restrict a, const float* __restrict b, std::int64_t k) {
-        for (std::int64_t l = 0; l < k; ++l, a += panel, b += columns) {
-#pragma GCC unroll 16
-            for (int i = 0; i < rows; ++i)
-#pragma GCC unroll 1 // g++ 12 would unroll 16 columns, and then not find all vectors in them
-                for (int j = 0; j < columns; ++j)
-                    sum[i][j] =
-                        fused ? __builtin_fmaf(a[i], b[j], sum[i][j]) : detail::fma_in_double(a[i], b[j], sum[i][j]);
-        }
-    }
+/// An operand as tiles read it: number l of line p + i is data[p * panel + i * line + l * step], if p begins a panel.
+struct Lines {
+    const float* data;
+    std::int64_t panel, line, step;
 };
 
-/// A tile of packed operands and of the product. `begins`: its sums are new, and not those in `out`; `ends`: they are
-/// complete, and NaNs become 0x7fc00000.
+/// A tile of the operands and of the product. `begins`: its sums are new, and not those in `out`; `ends`: they are
+/// complete: the bias is added, unless it is null, and NaNs become 0x7fc00000.
 struct Tile {
-    const float *a, *b, *a_scales, *b_scales; ///< scales are null, or of each block along k, packed as operands are
+    Lines a, b;                       ///< whose data begin this tile's panels; b's `line` is 1
+    const float *a_scales, *b_scales; ///< null, or of each block along k, packed as operands are
+    const float* bias;
     float* out;
     std::int64_t stride, k, block;
     bool begins, ends;
 };
 
-template <int rows, int columns, bool fused, int panel = rows>
+/// Rows x columns sums, kept in registers. Of a either lines lie in order, or, `by_lines`, the numbers of a line.
+template <int rows, int columns, bool fused, bool by_lines>
+struct Sums {
+    float sum[rows][columns];
+
+    AMPSCOPE_INLINE void add(const Lines& x, const Lines& y, std::int64_t k) {
+        constexpr int together = 3, groups = (rows + together - 1) / together; // so that few registers hold addresses
+        const float* __restrict b = y.data;
+        const float* __restrict a[groups];
+        for (int g = 0; g < groups; ++g) a[g] = x.data + g * together * (by_lines ? x.line : 1);
+        for (std::int64_t l = 0; l < k; ++l, b += y.step) {
+#pragma GCC unroll 16
+            for (int i = 0; i < rows; ++i) {
+                const float factor = a[i / together][i % together * (by_lines ? x.line : 1)];
+#pragma GCC unroll 1 // g++ 12 would unroll 16 columns, and then not find all vectors in them
+                for (int j = 0; j < columns; ++j)
+                    sum[i][j] = fused ? __builtin_fmaf(factor, b[j], sum[i][j])
+                                      : detail::fma_in_double(factor, b[j], sum[i][j]);
+            }
+#pragma GCC unroll 16
+            for (int g = 0; g < groups; ++g) a[g] += by_lines ? 1 : x.step;
+        }
+    }
+};
+
+template <int rows, int columns, bool fused, bool by_lines>
 struct TileKernel {
     AMPSCOPE_KERNEL void run(const Tile& t) {
         float* __restrict const out = t.out;
-        Sums<rows, columns, fused, panel> sums;
+        const float* __restrict const bias = t.bias;
+        Sums<rows, columns, fused, by_lines> sums;
 #pragma GCC unroll 16
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < columns; ++j) sums.sum[i][j] = t.begins ? 0 : out[i * t.stride + j];
         sums.add(t.a, t.b, t.k);
+        if (t.ends && bias != nullptr) {
+#pragma GCC unroll 16
+            for (int i = 0; i < rows; ++i)
+                for (int j = 0; j < columns; ++j) sums.sum[i][j] += bias[j];
+        }
 #pragma GCC unroll 16
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < columns; ++j)
@@ -59,16 +82,19 @@ struct TileKernel {
     }
 };
 
-/// With scales: the sum of each block, times both scales, is added to what is in `out`.
-template <int rows, int columns, bool fused, int panel = rows>
+/// With scales: the sum of each block, times both scales, is added to what is in `out`. Operands are packed.
+template <int rows, int columns, bool fused>
 struct ScaledTileKernel {
     AMPSCOPE_KERNEL void run(const Tile& t) {
         const float* __restrict a_scales = t.a_scales, * __restrict b_scales = t.b_scales;
         float* __restrict const out = t.out;
-        for (std::int64_t l = 0; l < t.k; l += t.block, a_scales += panel, b_scales += columns) {
+        Lines a = t.a, b = t.b;
+        for (std::int64_t l = 0; l < t.k; l += t.block, a_scales += a.step, b_scales += columns) {
             const bool last = l + t.block >= t.k;
-            Sums<rows, columns, fused, panel> sums{};
-            sums.add(t.a + l * panel, t.b + l * columns, last ? t.k - l : t.block);
+            Sums<rows, columns, fused, false> sums{};
+            sums.add(a, b, last ? t.k - l : t.block);
+            a.data += t.block * a.step;
+            b.data += t.block * b.step;
             const bool first = t.begins && l == 0, ends = t.ends && last;
 #pragma GCC unroll 16
             for (int i = 0; i < rows; ++i)
@@ -83,29 +109,39 @@ struct ScaledTileKernel {
     }
 };
 
+/// Copies `panels` panels of `width` rows: to[p * depth + l * width + i] = from[l * stride + p + i].
+template <std::int64_t width>
+struct CopyKernel {
+    AMPSCOPE_KERNEL void run(const float* from, std::int64_t stride, std::int64_t panels, std::int64_t k, float* to,
+                             std::int64_t depth) {
+        for (std::int64_t l = 0; l < k; ++l)
+            for (std::int64_t p = 0; p < panels * width; p += width)
+                std::memcpy(to + p * depth + l * width, from + l * stride + p, width * sizeof(float));
+    }
+};
+
 /// Packs panels of `width` rows of x, whose first k columns begin panels of `depth` columns: to[p * depth + l * width +
 /// i] = x(p + i, l), with zeros beyond the last row.
 template <std::int64_t width>
 void pack(InstructionSet set, MatrixView x, std::int64_t rows, std::int64_t k, float* to, std::int64_t depth) {
     const std::int64_t whole = rows / width * width, left = rows - whole;
     if (left > 0) std::fill_n(to + whole * depth, width * k, 0.0F);
-    if (x.row_stride == 1) { // a few panels at once, so that the lines of x are read in order
-        constexpr std::int64_t group = 4 * width;
-        for (std::int64_t p0 = 0; p0 < whole; p0 += group)
-            for (std::int64_t l = 0; l < k; ++l)
-                for (std::int64_t p = p0; p < std::min(p0 + group, whole); p += width)
-                    std::memcpy(to + p * depth + l * width, x.data + l * x.column_stride + p, width * sizeof(float));
+    if (x.row_stride == 1) { // two panels at once, so that memory is read in longer runs
+        for (std::int64_t p = 0; p < whole; p += 2 * width)
+            dispatch<CopyKernel<width>>(set, x.data + p, x.column_stride,
+                                        std::min<std::int64_t>(2, (whole - p) / width), k, to + p * depth, depth);
         for (std::int64_t l = 0; l < k; ++l)
             std::copy_n(x.data + l * x.column_stride + whole, left, to + whole * depth + l * width);
         return;
     }
     for (std::int64_t p = 0; p < rows; p += width) {
         const float* const from = x.data + p * x.row_stride;
-        if (x.column_stride == 1 && p < whole) {
-            dispatch<TransposeKernel<width>>(set, from, x.row_stride, k, to + p * depth);
+        const std::int64_t lines = std::min(width, rows - p);
+        if (x.column_stride == 1) {
+            dispatch<TransposeKernel<width>>(set, from, x.row_stride, lines, k, to + p * depth);
             continue;
         }
-        for (std::int64_t i = 0; i < std::min(width, rows - p); ++i)
+        for (std::int64_t i = 0; i < lines; ++i)
             for (std::int64_t l = 0; l < k; ++l)
                 to[p * depth + l * width + i] = from[i * x.row_stride + l * x.column_stride];
     }
@@ -145,28 +181,34 @@ void pack_encoded(InstructionSet set, MatrixView x, std::int64_t rows, std::int6
         }
 }
 
-template <int rows, int columns, bool fused, int panel = rows>
+template <int rows, int columns, bool fused>
 void run_tile(InstructionSet set, const Tile& t) {
-    if (t.a_scales == nullptr) dispatch<TileKernel<rows, columns, fused, panel>>(set, t);
-    else dispatch<ScaledTileKernel<rows, columns, fused, panel>>(set, t);
+    if (t.a_scales != nullptr) dispatch<ScaledTileKernel<rows, columns, fused>>(set, t);
+    else if (t.a.line == 1) dispatch<TileKernel<rows, columns, fused, false>>(set, t);
+    else dispatch<TileKernel<rows, columns, fused, true>>(set, t);
 }
+
+/// A third of a tile's rows, if they can be divided: tiles have one, two or three of them.
+template <int rows>
+constexpr int third_of = rows % 3 == 0 ? rows / 3 : rows;
 
 /// Computes a tile of the product, of which tall x wide numbers are needed: at the edges a third or two thirds of a
 /// tile may do.
 template <int rows, int columns, bool fused>
 void make_tile(InstructionSet set, Tile t, std::int64_t tall, std::int64_t wide) {
-    constexpr int third = rows % 3 == 0 ? rows / 3 : rows;
+    constexpr int third = third_of<rows>;
     const auto run = [&] {
-        if (tall <= third) run_tile<third, columns, fused, rows>(set, t);
-        else if (tall <= 2 * third && 2 * third < rows) run_tile<2 * third, columns, fused, rows>(set, t);
+        if (tall <= third) run_tile<third, columns, fused>(set, t);
+        else if (tall <= 2 * third && 2 * third < rows) run_tile<2 * third, columns, fused>(set, t);
         else run_tile<rows, columns, fused>(set, t);
     };
     if (wide == columns && tall % third == 0) return run();
-    float edge[rows * columns]{};
+    float edge[rows * columns]{}, bias[columns]{};
     float* const out = t.out;
     for (std::int64_t r = 0; r < tall; ++r) std::copy_n(out + r * t.stride, wide, edge + r * columns);
     const std::int64_t stride = std::exchange(t.stride, columns);
     t.out = edge;
+    if (t.bias != nullptr) t.bias = std::copy_n(t.bias, wide, bias) - wide;
     run();
     for (std::int64_t r = 0; r < tall; ++r) std::copy_n(edge + r * columns, wide, out + r * stride);
 }
@@ -191,51 +233,91 @@ template <std::int64_t width>
 struct PackedOperand {
     Panels<float> values, scales;
 
-    void fill(InstructionSet set, const Operand& x, std::int64_t lines, std::int64_t k, std::int64_t blocks) {
-        const std::int64_t padded = (lines + width - 1) / width * width;
+    /// x, where it lies if `tiles` tiles can read it there at no cost, else packed. They read lines in multiples of
+    /// `unit`, and, `by_lines`, lines whose numbers lie in order.
+    Lines lines(InstructionSet set, const Operand& x, std::int64_t count, std::int64_t k, std::int64_t blocks,
+                std::int64_t tiles, std::int64_t unit, bool by_lines) {
+        const MatrixView& v = x.values;
+        // What lies farther apart shares few sets of the caches, and each number or line is on a page of its own.
+        constexpr std::int64_t near_steps = 128, near_lines = 512;
+        const bool in_place = v.row_stride == 1
+                                  ? tiles <= 2 || v.column_stride <= near_steps
+                                  : by_lines && v.column_stride == 1 && (tiles == 1 || v.row_stride <= near_lines);
+        if (in_place && count % unit == 0 && v.encoded == nullptr && x.scales.data == nullptr)
+            return {v.data, v.row_stride, v.row_stride, v.column_stride};
+        const std::int64_t padded = (count + width - 1) / width * width;
         float* const to = values.resize(padded * k);
-        if (x.values.encoded != nullptr) pack_encoded<width>(set, x.values, lines, k, to);
-        else pack<width>(set, x.values, lines, k, to, k);
-        if (x.scales.data != nullptr) pack<width>(set, x.scales, lines, blocks, scales.resize(padded * blocks), blocks);
+        if (v.encoded != nullptr) pack_encoded<width>(set, v, count, k, to);
+        else pack<width>(set, v, count, k, to, k);
+        if (x.scales.data != nullptr) pack<width>(set, x.scales, count, blocks, scales.resize(padded * blocks), blocks);
+        return {to, k, 1, width};
     }
 };
 
-/// Computes one thread's part of the product, in blocks that stay in its second-level cache. b has columns as lines.
+/// Computes `tall` rows of the product, tile by tile; t is the first.
 template <int rows, int columns, bool fused>
-void multiply(InstructionSet set, const Operand& a, const Operand& b, float* out, std::int64_t stride, std::int64_t m,
-              std::int64_t n, std::int64_t k, std::int64_t block) {
-    constexpr std::int64_t block_m = 168, block_n = 512;
-    const std::int64_t block_k = block < 512 ? 512 / block * block : block;
+void make_rows(InstructionSet set, Tile t, std::int64_t tall, std::int64_t width) {
+    const std::int64_t blocks = (t.k + t.block - 1) / t.block;
+    const float* const below = t.out + rows * t.stride;
+    for (std::int64_t j = 0; j < width; j += columns) {
+        // Prefetches the next tile's output: waiting for it would take a good part of a tile's time.
+        const float* const next = j + columns < width ? t.out + columns : below;
+        for (std::int64_t r = 0; r < tall; ++r)
+            for (std::int64_t c = 0; c < columns; c += 16) __builtin_prefetch(next + r * t.stride + c, 1);
+        make_tile<rows, columns, fused>(set, t, tall, std::min<std::int64_t>(columns, width - j));
+        t.b.data += columns * t.b.panel;
+        t.out += columns;
+        if (t.b_scales != nullptr) t.b_scales += columns * blocks;
+        if (t.bias != nullptr) t.bias += columns;
+    }
+}
+
+/// A product, or one thread's part of it, without the operands.
+struct Result {
+    float* out;
+    const float* bias;
+    std::int64_t stride, m, n, k, block;
+};
+
+/// Computes it in blocks: of a's lines, which the last-level cache holds, then of b's, its columns, which the
+/// second-level cache holds. `done` is called for rows that are still there.
+template <int rows, int columns, bool fused>
+void multiply(InstructionSet set, const Operand& a, const Operand& b, const Result& r, const PartDone& done) {
+    constexpr std::int64_t block_m = 1032, block_n = 512, results_at_once = 8192;
+    const std::int64_t block_k = r.block < 512 ? 512 / r.block * r.block : r.block;
     static thread_local PackedOperand<rows> own_a;
     static thread_local PackedOperand<columns> own_b;
-    PackedOperand<rows>& packed_a = own_a;
-    PackedOperand<columns>& packed_b = own_b;
     const bool scaled = a.scales.data != nullptr;
-    for (std::int64_t j0 = 0; j0 < n; j0 += block_n)
-        for (std::int64_t l = 0; l < k; l += block_k) {
-            const std::int64_t depth = std::min(block_k, k - l), width = std::min(block_n, n - j0);
-            const std::int64_t blocks = (depth + block - 1) / block;
-            packed_b.fill(set, b.from(j0, l, block), width, depth, blocks);
-            for (std::int64_t i0 = 0; i0 < m; i0 += block_m) {
-                const std::int64_t height = std::min(block_m, m - i0);
-                packed_a.fill(set, a.from(i0, l, block), height, depth, blocks);
-                for (std::int64_t i = 0; i < height; i += rows)
-                    for (std::int64_t j = 0; j < width; j += columns) {
-                        float* const to = out + (i0 + i) * stride + j0 + j;
-                        const std::int64_t tall = std::min<std::int64_t>(rows, height - i);
-                        const std::int64_t wide = std::min<std::int64_t>(columns, width - j);
-                        // Prefetches the next tile's output: waiting for it would take a good part of a tile's time.
-                        for (std::int64_t r = 0; r < tall && j + columns < width; ++r)
-                            for (std::int64_t c = columns; c < 2 * columns; c += 16)
-                                __builtin_prefetch(to + r * stride + c, 1);
-                        make_tile<rows, columns, fused>(set,
-                                                        {packed_a.values.data() + i * depth,
-                                                         packed_b.values.data() + j * depth,
-                                                         scaled ? packed_a.scales.data() + i * blocks : nullptr,
-                                                         scaled ? packed_b.scales.data() + j * blocks : nullptr, to,
-                                                         stride, depth, block, l == 0, l + depth == k},
-                                                        tall, wide);
-                    }
+    const std::int64_t down = (r.m + rows - 1) / rows, across = (r.n + columns - 1) / columns; // tiles
+    for (std::int64_t i0 = 0; i0 < r.m; i0 += block_m)
+        for (std::int64_t l = 0; l < r.k; l += block_k) {
+            const std::int64_t height = std::min(block_m, r.m - i0), depth = std::min(block_k, r.k - l);
+            const std::int64_t blocks = (depth + r.block - 1) / r.block;
+            const Lines x =
+                own_a.lines(set, a.from(i0, l, r.block), height, depth, blocks, across, third_of<rows>, true);
+            for (std::int64_t j0 = 0; j0 < r.n; j0 += block_n) {
+                const std::int64_t width = std::min(block_n, r.n - j0);
+                const Lines y = own_b.lines(set, b.from(j0, l, r.block), width, depth, blocks, down, columns, false);
+                const std::int64_t some = std::max<std::int64_t>(results_at_once / width / rows, 1) * rows;
+                for (std::int64_t i1 = 0; i1 < height; i1 += some) {
+                    const std::int64_t end = std::min(i1 + some, height);
+                    for (std::int64_t i = i1; i < end; i += rows)
+                        make_rows<rows, columns, fused>(
+                            set,
+                            {.a = {x.data + i * x.panel, x.panel, x.line, x.step},
+                             .b = y,
+                             .a_scales = scaled ? own_a.scales.data() + i * blocks : nullptr,
+                             .b_scales = scaled ? own_b.scales.data() : nullptr,
+                             .bias = r.bias == nullptr ? nullptr : r.bias + j0,
+                             .out = r.out + (i0 + i) * r.stride + j0,
+                             .stride = r.stride,
+                             .k = depth,
+                             .block = r.block,
+                             .begins = l == 0,
+                             .ends = l + depth == r.k},
+                            std::min<std::int64_t>(rows, end - i), width);
+                    if (done && l + depth == r.k) done(i0 + i1, j0, {end - i1, width});
+                }
             }
         }
 }
@@ -255,18 +337,20 @@ ProductPart part_of_product(std::int64_t m, std::int64_t n, std::int64_t k, int 
 }
 
 void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t n, std::int64_t k, int threads,
-            InstructionSet set, const BlockScales& scales, const PartDone& done) {
+            InstructionSet set, const BlockScales& scales, const float* bias, const PartDone& done) {
     if (m == 0 || n == 0) return;
     if (k == 0) {
-        std::fill_n(out, m * n, 0.0F);
+        for (std::int64_t i = 0; i < m * n; ++i) out[i] = bias == nullptr ? 0 : kernels::named(bias[i % n]);
         if (done) done(0, 0, {m, n});
         return;
     }
     if (n == 1 && m > 1) { // a column of numbers lies as a row does, which fills tiles
+        const std::vector<float> biases(static_cast<std::size_t>(bias == nullptr ? 0 : m), bias == nullptr ? 0 : *bias);
         PartDone turned;
         if (done) turned = [&](std::int64_t i, std::int64_t j, ProductPart p) { done(j, i, {p.columns, p.rows}); };
         return matmul(b.transposed(), a.transposed(), out, n, m, k, threads, set,
-                      {scales.block, scales.b.transposed(), scales.a.transposed()}, turned);
+                      {scales.block, scales.b.transposed(), scales.a.transposed()},
+                      bias == nullptr ? nullptr : biases.data(), turned);
     }
     const ProductPart part = part_of_product(m, n, k, threads);
     const std::int64_t across = (n + part.columns - 1) / part.columns, down = (m + part.rows - 1) / part.rows;
@@ -277,13 +361,14 @@ void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t
         const std::int64_t i = at / across * part.rows, j = at % across * part.columns;
         const std::int64_t height = std::min(part.rows, m - i), width = std::min(part.columns, n - j);
         const Operand x = left.from(i, 0, block), y = right.from(j, 0, block);
-        float* const to = out + i * n + j;
+        const Result r{out + i * n + j, bias == nullptr ? nullptr : bias + j, n, height, width, k, block};
+        PartDone placed;
+        if (done) placed = [&](std::int64_t row, std::int64_t column, ProductPart p) { done(i + row, j + column, p); };
         switch (set) {
-        case InstructionSet::avx512: multiply<12, 32, true>(set, x, y, to, n, height, width, k, block); break;
-        case InstructionSet::avx2: multiply<6, 16, true>(set, x, y, to, n, height, width, k, block); break;
-        case InstructionSet::baseline: multiply<2, 4, false>(set, x, y, to, n, height, width, k, block); break;
+        case InstructionSet::avx512: multiply<12, 32, true>(set, x, y, r, placed); break;
+        case InstructionSet::avx2: multiply<6, 16, true>(set, x, y, r, placed); break;
+        case InstructionSet::baseline: multiply<2, 4, false>(set, x, y, r, placed); break;
         }
-        if (done) done(i, j, {height, width});
     });
 }
 

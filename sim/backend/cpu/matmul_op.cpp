@@ -82,18 +82,34 @@ void multiply_scaled(Cpu& cpu, const Matmul& op, cpu::MatrixView a, cpu::MatrixV
         for (std::int64_t j = 0; j < op.n; ++j) out[i * op.n + j] = upper.applied(out[i * op.n + j], i, j);
 }
 
+/// The bias of an op: one for all matrices of a batch, or one for each.
+struct Bias {
+    const float* data = nullptr;
+    std::int64_t stride = 0; ///< from matrix to matrix
+
+    Bias() = default;
+    Bias(Cpu& cpu, const Matmul& op) {
+        if (!op.bias) return;
+        cpu.decode(op.bias);
+        data = cpu[op.bias].data();
+        stride = cpu.info(op.bias).count() > op.n ? op.n : 0;
+    }
+    [[nodiscard]] const float* of(std::int64_t matrix) const {
+        return data == nullptr ? nullptr : data + matrix * stride;
+    }
+};
+
 /// Adds the bias to unrounded sums, then rounds them.
 class Finish {
   public:
-    Finish(Cpu& cpu, const Matmul& op)
-        : cpu_(cpu), op_(op), format_(cpu.info(op.out).format), bias_(op.bias ? cpu[op.bias].data() : nullptr),
-          bias_stride_(op.bias && cpu.info(op.bias).count() > op.n ? op.n : 0), out_(cpu[op.out].data()),
+    Finish(Cpu& cpu, const Matmul& op, Bias bias)
+        : cpu_(cpu), op_(op), format_(cpu.info(op.out).format), bias_(bias), out_(cpu[op.out].data()),
           codes_(cpu.counts_roundings ? nullptr : cpu.write_codes(op.out)) {}
 
     /// A part of the product; rows count on over the matrices of a batch.
     void part(std::int64_t row, std::int64_t column, cpu::ProductPart size) const {
-        if (bias_ == nullptr && format_ == fp32) return;
-        for (std::int64_t i = row; bias_ != nullptr && i < row + size.rows; ++i) add_bias(i, column, size.columns);
+        if (bias_.data == nullptr && format_ == fp32) return;
+        for (std::int64_t i = row; bias_.data != nullptr && i < row + size.rows; ++i) add_bias(i, column, size.columns);
         if (size.columns == op_.n) return numbers(row * op_.n, size.rows * op_.n);
         for (std::int64_t i = row; i < row + size.rows; ++i) numbers(i * op_.n + column, size.columns);
     }
@@ -108,7 +124,7 @@ class Finish {
   private:
     void add_bias(std::int64_t row, std::int64_t column, std::int64_t n) const {
         float* const sums = out_ + row * op_.n + column;
-        const float* const bias = bias_ + row / op_.m * bias_stride_ + column;
+        const float* const bias = bias_.of(row / op_.m) + column;
         for (std::int64_t j = 0; j < n; ++j) sums[j] = kernels::named(sums[j] + bias[j]);
         const FormatSpec& total = op_.arithmetic.accumulate.total();
         const std::span some(sums, static_cast<std::size_t>(n));
@@ -124,8 +140,7 @@ class Finish {
     Cpu& cpu_;
     const Matmul& op_;
     const FormatSpec& format_;
-    const float* bias_;
-    std::int64_t bias_stride_; ///< from matrix to matrix
+    Bias bias_;
     float* out_;
     std::uint16_t* codes_;
 };
@@ -135,17 +150,19 @@ class Finish {
 void run(Cpu& cpu, const Matmul& op) {
     const Operand a(cpu, op.a, op, op.transpose_a ? op.m : op.k, op.transpose_a);
     const Operand b(cpu, op.b, op, op.transpose_b ? op.k : op.n, op.transpose_b);
-    if (op.bias) cpu.decode(op.bias);
+    const Bias bias(cpu, op);
     float* const out = cpu[op.out].data();
     const Accumulator& accumulator = op.arithmetic.accumulate;
     const bool finishes_parts = accumulator.is_fp32_chain() && !op.a_scale.scale;
-    const Finish finish(cpu, op);
+    const bool adds_bias = finishes_parts && accumulator.total() == fp32; // the product does
+    const Finish finish(cpu, op, adds_bias ? Bias{} : bias);
     const auto product = [&](std::int64_t i, int threads) {
         const cpu::MatrixView left = a.at(i * op.m * op.k), right = b.at(i * op.k * op.n);
         float* const to = out + i * op.m * op.n;
         if (op.a_scale.scale) return multiply_scaled(cpu, op, left, right, to, threads);
         if (finishes_parts)
             return cpu::matmul(left, right, to, op.m, op.n, op.k, threads, best_instruction_set(), {},
+                               adds_bias ? bias.of(i) : nullptr,
                                [&](std::int64_t row, std::int64_t column, cpu::ProductPart size) {
                                    finish.part(i * op.m + row, column, size);
                                });

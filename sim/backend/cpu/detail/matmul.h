@@ -32,13 +32,13 @@ struct BlockScales {
     MatrixView a{}, b{};
 };
 
-/// A part of a product that one thread computes: so many rows and columns. Parts at the edges may be smaller.
+/// So many rows and columns of a product.
 struct ProductPart {
     std::int64_t rows, columns;
 };
 
-/// Called by the thread that has computed a part, whose first element is at this row and column: the part is still in
-/// its cache.
+/// Called by the thread that has computed a part, whose first element is at this row and column, while it is still in
+/// that thread's cache.
 using PartDone = std::function<void(std::int64_t row, std::int64_t column, ProductPart part)>;
 
 /// out[i * n + j] = s_k, where s_0 = +0 and s_(l+1) = fma(a(i, l), b(l, j), s_l), each rounded to nearest-even in FP32.
@@ -46,14 +46,17 @@ using PartDone = std::function<void(std::int64_t row, std::int64_t column, Produ
 /// for any number of threads (0: every core), vector width and blocking. Every NaN is 0x7fc00000, since processors
 /// differ in the NaNs they make.
 ///
-/// With scales, each block has such a sum of its own, and out = t_c, the total after the last: t_1 = s * (a(i, 1) *
-/// b(1, j)), t_(c+1) = fma(s, a(i, c) * b(c, j), t_c).
+/// With a bias, n numbers, out = s_k + bias(j), rounded likewise.
+///
+/// With scales, which exclude a bias, each block has such a sum of its own, and out = t_c, the total after the last:
+/// t_1 = s * (a(i, 1) * b(1, j)), t_(c+1) = fma(s, a(i, c) * b(c, j), t_c).
 void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t n, std::int64_t k, int threads = 0,
-            InstructionSet set = best_instruction_set(), const BlockScales& scales = {}, const PartDone& done = {});
+            InstructionSet set = best_instruction_set(), const BlockScales& scales = {}, const float* bias = nullptr,
+            const PartDone& done = {});
 
-/// The parts into which matmul() divides a product: at most one for each thread. The longer side is cut first, then
-/// both. A part has at least 64 lines, if the product has them, and about 2^17 multiply-adds: less is not worth waking
-/// a thread. m, n and k are at least 1.
+/// The parts into which matmul() divides a product for threads: at most one for each. At the edges they may be smaller.
+/// The longer side is cut first, then both. A part has at least 64 lines, if the product has them, and about 2^17
+/// multiply-adds: less is not worth waking a thread. m, n and k are at least 1.
 ProductPart part_of_product(std::int64_t m, std::int64_t n, std::int64_t k, int threads);
 
 } // namespace amp::cpu

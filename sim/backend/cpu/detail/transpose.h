@@ -8,24 +8,25 @@
 
 namespace amp::cpu {
 
-/// to[l * width + i] = from[i * stride + l] for i < width and l < k, in squares of four by four. Two squares are done
-/// at once, each in half of a vector. Lines of `from` are read side by side, since memory delivers several at a time.
+/// to[l * width + i] = from[i * stride + l] for i < lines, at most width, and l < k, in squares of four by four. Two
+/// squares are done at once, each in half of a vector. Lines of `from` are read side by side, since memory delivers
+/// several at a time.
 template <std::int64_t width>
 struct TransposeKernel {
     using Eight [[gnu::vector_size(32)]] = float;
     using Four [[gnu::vector_size(16)]] = float;
 
-    AMPSCOPE_KERNEL void run(const float* from, std::int64_t stride, std::int64_t k, float* to) {
-        constexpr std::int64_t fours = width / 4 * 4;
+    AMPSCOPE_KERNEL void run(const float* from, std::int64_t stride, std::int64_t lines, std::int64_t k, float* to) {
+        const std::int64_t fours = lines / 4 * 4;
         std::int64_t l = 0;
         for (; l + 8 <= k; l += 8) {
 #pragma GCC unroll 1
             for (std::int64_t i = 0; i < fours; i += 4) squares(from + i * stride + l, stride, to + l * width + i);
-            for (std::int64_t i = fours; i < width; ++i)
+            for (std::int64_t i = fours; i < lines; ++i)
                 for (std::int64_t c = l; c < l + 8; ++c) to[c * width + i] = from[i * stride + c];
         }
         for (; l < k; ++l)
-            for (std::int64_t i = 0; i < width; ++i) to[l * width + i] = from[i * stride + l];
+            for (std::int64_t i = 0; i < lines; ++i) to[l * width + i] = from[i * stride + l];
     }
 
     AMPSCOPE_KERNEL void squares(const float* from, std::int64_t stride, float* to) {
