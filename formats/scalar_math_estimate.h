@@ -1,4 +1,4 @@
-// GELU, SiLU and their derivatives for loops over many elements: quick values that are good enough to tell how the
+// GELU, SiLU, their derivatives and e^x for loops over many elements: quick values that are good enough to tell how the
 // exact ones round.
 //
 // An estimate is never a result. Where decides_rounding() says that no boundary of a format lies near it, it may stand
@@ -100,10 +100,16 @@ template <class Factor>
 
 [[gnu::always_inline]] constexpr double silu_derivative(double x) { return detail::logistic_derivative(x, x, x); }
 
-/// Whether no number of 25 bits lies within 2^-37 of y (relative). Formats of up to 24 bits change from one value to
-/// the next only at such numbers, in every rounding mode but stochastic ones. False for zero, infinities and NaN.
-[[gnu::always_inline]] constexpr bool decides_rounding(double y) {
-    constexpr std::uint64_t below = (1U << 28) - 1, margin = 1U << 16; // of the 52 bits after the first, 24 remain
+/// e^x for -700 <= x <= 700, with an error below 2^-44; else NaN.
+[[gnu::always_inline]] constexpr double exp(double x) {
+    return __builtin_fabs(x) <= 700 ? detail::exp(x) : detail::nan;
+}
+
+/// Whether no number of 25 bits lies within 2^-precision of y (relative). Formats of up to 24 bits change from one value
+/// to the next only at such numbers, in every rounding mode but stochastic ones. False for zero, infinities and NaN.
+[[gnu::always_inline]] constexpr bool decides_rounding(double y, int precision = 37) {
+    constexpr std::uint64_t below = (1U << 28) - 1; // of the 52 bits after the first, 24 remain
+    const std::uint64_t margin = std::uint64_t{1} << (53 - precision);
     return ((std::bit_cast<std::uint64_t>(y) + margin) & below) >= 2 * margin;
 }
 

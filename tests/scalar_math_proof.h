@@ -181,7 +181,8 @@ struct Estimate {
     const char* name;
     double (*quick)(double);
     double (*ours)(double);
-    bool times_gradient = false; ///< then it is the product that decides a rounding, and all values count
+    bool all_values = false; ///< what they are multiplied by decides a rounding, so that all count
+    double error = 0x1p-38;  ///< at most half of what is left to the nearest boundary
 };
 
 inline const Estimate estimates[] = {
@@ -194,15 +195,16 @@ inline const Estimate estimates[] = {
     {"silu", [](double x) { return math::estimate::silu(x); }, [](double x) { return math::silu(x); }},
     {"silu_derivative", [](double x) { return math::estimate::silu_derivative(x); },
      [](double x) { return math::silu_derivative(x); }, true},
+    {"exp", [](double x) { return math::estimate::exp(x); }, [](double x) { return math::exp(x); }, true, 0x1p-44},
 };
 
-/// Checks an estimate at the float with these bits, if it may decide a rounding there: its error is at most half of
-/// what is left to the nearest boundary, so that no rounding can tell it from the function.
+/// Checks an estimate at the float with these bits, if it may decide a rounding there: its error is so small that no
+/// rounding can tell it from the function.
 inline void check_estimate(const Estimate& f, std::uint32_t bits, Tally& tally) {
     const float x = std::bit_cast<float>(bits);
     const double quick = f.quick(x), ours = f.ours(x);
-    if (f.times_gradient ? quick == quick : math::estimate::decides_rounding(quick))
-        tally.expect(std::fabs(quick - ours) <= 0x1p-38 * std::fabs(ours), true,
+    if (f.all_values ? quick == quick : math::estimate::decides_rounding(quick))
+        tally.expect(std::fabs(quick - ours) <= f.error * std::fabs(ours), true,
                      [&] { return fmt::format("{}({:a}) = {:a}, estimated as {:a}", f.name, x, ours, quick); });
 }
 

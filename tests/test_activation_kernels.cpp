@@ -1,9 +1,10 @@
-// The loops of activations, which take quick values where these decide a rounding: whatever the arrays hold, and
+// The loops of activations and of softmax, which take quick values where these decide a rounding: whatever the arrays hold, and
 // however they are divided, results round as those of the functions do.
 #include "sweep.h"
 
 #include <ampscope/formats/codec.h>
 #include <ampscope/sim/backend/kernels/activation.h>
+#include <ampscope/sim/backend/kernels/softmax.h>
 
 #include <limits>
 #include <random>
@@ -81,4 +82,34 @@ TEST_CASE(
                 }
             report(fmt::format("{} in loops", op::activation_names[kind]), tally);
         });
+}
+
+TEST_CASE("softmax rounds as its definition does, in rows of any length, by each instruction set") {
+    using kernels::SoftmaxKernel;
+    Tally tally;
+    std::int64_t rows = 0, estimates = 0;
+    for (const std::int64_t n : {1, 2, 15, 16, 17, 64, 100, 1023, 4096, 4097})
+        for (const float ordinary : {1e-3F, 1.0F, 10.0F, 300.0F})
+            for (unsigned seed = 0; seed < 20; ++seed) {
+                const auto count = static_cast<std::size_t>(n);
+                std::vector<float> x = operands(count, ordinary, seed);
+                if (seed >= 4) { // what is not ordinary has no estimate
+                    std::mt19937 random(seed);
+                    std::normal_distribution<float> normal(0, ordinary);
+                    for (float& v : x) v = normal(random);
+                }
+                std::vector<double> want(count), got(count);
+                const float max = kernels::greatest(x.data(), n);
+                SoftmaxKernel::exact(x.data(), n, n, max, want.data());
+                ++rows;
+                estimates += SoftmaxKernel::estimated(x.data(), n, n, max, got.data()) ? 1 : 0;
+                for (const InstructionSet set :
+                     {InstructionSet::baseline, InstructionSet::avx2, InstructionSet::avx512}) {
+                    if (set > best_instruction_set()) continue;
+                    dispatch<SoftmaxKernel>(set, std::int64_t{0}, n, got.data(), x.data(), false);
+                    compare("softmax", got, want, tally);
+                }
+            }
+    report("softmax in loops", tally);
+    CHECK((!has_fma() || estimates > rows / 2)); // or they are of no use
 }

@@ -195,11 +195,11 @@ ClassCounts MagnitudeHistogram::classify(const FormatSpec& format, int log2_scal
     return amp::classify(*this, {}, format, log2_scale, {});
 }
 
-FineNeeds fine_needs(std::span<const FormatSpec> formats, Rounding rounding) {
+FineNeeds fine_needs(std::span<const FormatSpec> wanted, Rounding rounding) {
     FineNeeds needs;
     if (is_directed(rounding)) needs.directed = rounding;
     else if (rounding != Rounding::toward_zero)
-        for (const FormatSpec& f : formats)
+        for (const FormatSpec& f : wanted)
             if (is_counted(f) && !classes_tell(f)) needs.ends.insert(f.fraction_bits);
     return needs;
 }

@@ -121,7 +121,7 @@ struct FineNeeds {
 };
 
 /// What casts to these formats need beside a MagnitudeHistogram.
-FineNeeds fine_needs(std::span<const FormatSpec> formats, Rounding rounding);
+FineNeeds fine_needs(std::span<const FormatSpec> wanted, Rounding rounding);
 
 /// Histograms of the finite non-zero elements for casts that depend on more than the classes of their magnitudes.
 ///

@@ -1,27 +1,38 @@
 #include <ampscope/sim/train/trainer.h>
 
 #include <ampscope/formats/environment.h>
+#include <ampscope/formats/instruction_set.h>
 #include <ampscope/sim/backend/cpu/cpu.h>
 #include <ampscope/sim/program/memory_plan.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 #include <stdexcept>
 
 namespace amp {
 
 namespace {
 
+/// The bits of the largest finite magnitude, which order magnitudes as their values do.
+struct LargestKernel {
+    AMPSCOPE_KERNEL void run(const float* values, std::size_t n, std::uint32_t* largest) {
+        std::uint32_t most = 0;
+        for (std::size_t i = 0; i < n; ++i) {
+            const std::uint32_t bits = std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffff;
+            const std::uint32_t finite = bits < 0x7f800000 ? bits : 0;
+            most = finite > most ? finite : most;
+        }
+        *largest = most;
+    }
+};
+
 /// The largest finite magnitude, divided by the loss scale.
 double largest(std::span<const float> values, double scale) {
-    float max = 0;
-    for (const float x : values) {
-        const float magnitude = std::abs(x);
-        if (std::isfinite(magnitude)) max = std::max(max, magnitude);
-    }
-    return max / scale;
+    std::uint32_t bits = 0;
+    dispatch<LargestKernel>(best_instruction_set(), values.data(), values.size(), &bits);
+    return std::bit_cast<float>(bits) / scale;
 }
 
 TrainingProgram planned_program(const TrainOptions& options, const Dataset& data, Keeps keeps) {

@@ -1,5 +1,7 @@
 #include <ampscope/sim/backend/cpu/detail/wide.h>
 
+#include <algorithm>
+
 namespace amp::op {
 
 void run(Cpu&, const View&) {}
@@ -23,7 +25,9 @@ void run(Cpu& cpu, const Transpose& op) {
                            const float* const x = in + p / extent[1] * stride[0] + p % extent[1] * stride[1];
                            float* y = out + p * inner;
                            for (std::int64_t i = 0; i < extent[2]; ++i)
-                               for (std::int64_t j = 0; j < extent[3]; ++j) *y++ = x[i * stride[2] + j * stride[3]];
+                               if (stride[3] == 1) y = std::copy_n(x + i * stride[2], extent[3], y);
+                               else
+                                   for (std::int64_t j = 0; j < extent[3]; ++j) *y++ = x[i * stride[2] + j * stride[3]];
                        }
                    });
 }
