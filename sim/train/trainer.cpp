@@ -16,7 +16,7 @@ namespace amp {
 namespace {
 
 /// The bits of the largest finite magnitude, which order magnitudes as their values do.
-struct LargestKernel {
+struct LargestFiniteKernel {
     AMPSCOPE_KERNEL void run(const float* values, std::size_t n, std::uint32_t* largest) {
         std::uint32_t most = 0;
         for (std::size_t i = 0; i < n; ++i) {
@@ -31,7 +31,7 @@ struct LargestKernel {
 /// The largest finite magnitude, divided by the loss scale.
 double largest(std::span<const float> values, double scale) {
     std::uint32_t bits = 0;
-    dispatch<LargestKernel>(best_instruction_set(), values.data(), values.size(), &bits);
+    dispatch<LargestFiniteKernel>(best_instruction_set(), values.data(), values.size(), &bits);
     return std::bit_cast<float>(bits) / scale;
 }
 

@@ -76,12 +76,17 @@ void store(Cpu& cpu, TensorId out, std::int64_t begin, const double* wide, std::
     if (cpu.counts_roundings) add(cpu.roundings()[static_cast<std::size_t>(out.index)], count(wide, to, n));
 }
 
+void round_floats(Cpu& cpu, TensorId out, std::int64_t begin, const float* in, std::int64_t n) {
+    const auto length = static_cast<std::size_t>(n);
+    const auto to = cpu[out].subspan(static_cast<std::size_t>(begin), length);
+    quantize(cpu.info(out).format, std::span(in, length), to);
+    if (cpu.counts_roundings) add(cpu.roundings()[static_cast<std::size_t>(out.index)], count(in, to.data(), n));
+}
+
 void round_in_place(Cpu& cpu, TensorId out, std::int64_t begin, std::int64_t n) {
-    const auto to = cpu[out].subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n));
-    if (!cpu.counts_roundings) return quantize(cpu.info(out).format, to, to);
-    const std::vector<float> before(to.begin(), to.end());
-    quantize(cpu.info(out).format, to, to);
-    add(cpu.roundings()[static_cast<std::size_t>(out.index)], count(before.data(), to.data(), n));
+    const float* const values = cpu[out].data() + begin;
+    if (!cpu.counts_roundings) return round_floats(cpu, out, begin, values, n);
+    round_floats(cpu, out, begin, std::vector(values, values + n).data(), n);
 }
 
 void round_counted(Cpu& cpu, TensorId of, const FormatSpec& f, float* x, std::int64_t n) {

@@ -21,6 +21,8 @@ inline constexpr std::int64_t grain = 32768;
 void round_wide(const FormatSpec& format, const double* wide, float* out, std::int64_t n);
 /// Rounds wide[0 ... n) to elements [begin, begin + n) of `out`, and counts what it did if the backend counts.
 void store(Cpu& cpu, TensorId out, std::int64_t begin, const double* wide, std::int64_t n);
+/// The same for FP32 values.
+void round_floats(Cpu& cpu, TensorId out, std::int64_t begin, const float* in, std::int64_t n);
 /// The same for elements of `out` that hold unrounded FP32 values.
 void round_in_place(Cpu& cpu, TensorId out, std::int64_t begin, std::int64_t n);
 
@@ -88,8 +90,7 @@ void map_rows(Cpu& cpu, Kernel, TensorId out, Args... args) {
 /// out[i] = in[i], rounded to the format of out.
 inline void copy(Cpu& cpu, TensorId out, const float* in) {
     cpu::for_elements(cpu, cpu.info(out).count(), [&](std::int64_t begin, std::int64_t end) {
-        std::copy(in + begin, in + end, cpu.out(out) + begin);
-        cpu::round_in_place(cpu, out, begin, end - begin);
+        cpu::round_floats(cpu, out, begin, in + begin, end - begin);
     });
 }
 
