@@ -34,8 +34,9 @@ struct Job {
     std::uint64_t failed = std::numeric_limits<std::uint64_t>::max(); ///< the first chunk that threw
     std::exception_ptr error{};
 
-    // Guarded by the crew's mutex.
-    int wanted = 0, working = 0; ///< numbers of helpers
+    // Changed under the crew's mutex.
+    int wanted = 0; ///< helpers
+    std::atomic<int> working = 0;
     std::condition_variable left{};
 
     void take_chunks() {
@@ -52,6 +53,15 @@ struct Job {
         }
     }
 };
+
+/// Waits until done(), or for about as long as it takes to fall asleep and be woken: a step of training has hundreds of
+/// calls, one soon after the other. Who else has work for this core goes first.
+template <class Done>
+void wait_briefly(const Done& done) {
+    constexpr std::chrono::microseconds a_while{100};
+    const auto end = std::chrono::steady_clock::now() + a_while;
+    while (!done() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+}
 
 /// Reserves address space for the work of one thread while threads are made: where it is limited (ulimit -v), their
 /// stacks must not take all of it.
@@ -84,6 +94,9 @@ class Crew {
         job.take_chunks();
         std::unique_lock lock(mutex_);
         std::erase(jobs_, &job); // helpers that have not come yet are no longer needed
+        lock.unlock();
+        wait_briefly([&] { return job.working == 0; });
+        lock.lock();
         job.left.wait(lock, [&] { return job.working == 0; });
     }
 
@@ -100,7 +113,7 @@ class Crew {
   private:
     struct Helper {
         std::condition_variable wake;
-        bool called = false;
+        std::atomic<bool> called = false;
     };
     static constexpr std::chrono::seconds patience{2};
 
@@ -147,7 +160,10 @@ class Crew {
             }
             Helper self;
             resting_.push_back(&self);
-            if (self.wake.wait_for(lock, patience, [&] { return self.called; })) continue;
+            lock.unlock();
+            wait_briefly([&] { return self.called.load(); });
+            lock.lock();
+            if (self.wake.wait_for(lock, patience, [&] { return self.called.load(); })) continue;
             std::erase(resting_, &self);
             --size_;
             return;

@@ -205,8 +205,8 @@ class Collector {
         findings_.question = question_of(groups.front().settings, eps, options_);
         if (eps.size() == 1) return;
         std::vector<std::string> parts;
-        for (const auto& [value, parameters] : eps)
-            parts.push_back(fmt::format("{:g} in {}", value, plural(parameters, "tensor")));
+        for (const auto& [value, tensors] : eps)
+            parts.push_back(fmt::format("{:g} in {}", value, plural(tensors, "tensor")));
         findings_.warnings.push_back(fmt::format("{}: eps differs by parameter group: {}; what is said of all is about "
                                                  "{:g}, of a tensor about its own",
                                                  findings_.name, fmt::join(parts, ", "), findings_.usual_eps()));
@@ -347,11 +347,11 @@ std::vector<std::tuple<std::string_view, double, double>> AdamFindings::differin
          {"eps", &OptimizerOptions::eps},
          {"weight decay", &OptimizerOptions::weight_decay}}};
     std::vector<std::tuple<std::string_view, double, double>> differing;
-    for (const auto& [name, setting] : settings) {
+    for (const auto& [which, setting] : settings) {
         std::vector<double> values;
         for (const AdamTensor& t : tensors) values.push_back(t.settings.*setting);
         const auto [least, most] = std::ranges::minmax(values);
-        if (least != most) differing.emplace_back(name, least, most);
+        if (least != most) differing.emplace_back(which, least, most);
     }
     return differing;
 }
