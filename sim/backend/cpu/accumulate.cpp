@@ -51,8 +51,8 @@ void sum(const Product& p) {
         if (chain_in_registers(p)) return;
         return by_columns(p, ChainSums(acc.sum));
     case Accumulation::exact:
-        return by_strips<ExactStrip<64>::width>(
-            p, [&](const float* a, const float* b, std::int64_t, float* out, std::uint64_t* lost) {
+        return by_strips<ExactStrip<64>::width, double>(
+            p, [&](const float* a, const double* b, std::int64_t, float* out, std::uint64_t* lost) {
                 dispatch_vectors<ExactStrip>(p.set, a, p.a.column_stride, b, p.k, out, lost);
             });
     case Accumulation::pairwise:

@@ -119,8 +119,9 @@ struct PackKernel {
 };
 
 /// to[l * width + i] = x(row + i, first + l) for l < n and i < width, with zeros beyond the last row and column.
+template <std::int64_t width>
 void gather(InstructionSet set, const MatrixView& x, std::int64_t rows, std::int64_t columns, std::int64_t row,
-            std::int64_t first, std::int64_t n, std::int64_t width, float* to) {
+            std::int64_t first, std::int64_t n, float* to) {
     const std::int64_t tall = std::min(width, rows - row), wide = std::clamp<std::int64_t>(columns - first, 0, n);
     const float* const from = x.data + row * x.row_stride + first * x.column_stride;
     if (tall < width || wide < n) std::fill_n(to, n * width, 0.0F);
@@ -128,8 +129,8 @@ void gather(InstructionSet set, const MatrixView& x, std::int64_t rows, std::int
         std::copy_n(from, wide, to);
     } else if (x.row_stride == 1) {
         for (std::int64_t l = 0; l < wide; ++l) std::copy_n(from + l * x.column_stride, tall, to + l * width);
-    } else if (x.column_stride == 1 && width == fused_columns) {
-        dispatch<TransposeKernel<fused_columns>>(set, from, x.row_stride, tall, wide, to);
+    } else if (width > 1 && x.column_stride == 1) {
+        dispatch<TransposeKernel<width>>(set, from, x.row_stride, tall, wide, to);
     } else {
         for (std::int64_t i = 0; i < tall; ++i)
             for (std::int64_t l = 0; l < wide; ++l) to[l * width + i] = from[i * x.row_stride + l * x.column_stride];
@@ -154,7 +155,7 @@ void pack(const Product& p, const FormatSpec& format, const MatrixView& x, std::
         for (std::int64_t line = begin; line < end; ++line)
             for (std::int64_t first = 0; first < to.k; first += depth) {
                 const std::int64_t n = std::min(depth, to.k - first), place = (line * to.k + first) * width;
-                gather(p.set, x, rows, p.k, line * width, first, n, width, part);
+                gather<width>(p.set, x, rows, p.k, line * width, first, n, part);
                 if (p.accumulator.interleaved)
                     for (std::int64_t l = 0; l < n; ++l)
                         std::copy_n(part + position_of(p.accumulator, l) * width, width, ordered + l * width);
@@ -175,11 +176,10 @@ void pack(const Product& p, const FormatSpec& format, const MatrixView& x, std::
     });
 }
 
-/// c[0 ... columns) = the sums of one row with 32 columns, promoted or not.
-template <class Real, class Exponent>
+/// c[0 ... columns) = the sums of one row with a panel of columns, promoted or not.
+template <int columns, class Real, class Exponent>
 void sum_columns(const Product& p, const FusedConstants& constants, const Packed<Real, Exponent>& a, std::int64_t row,
                  const Packed<Real, Exponent>& b, std::int64_t panel, float* c) {
-    constexpr int columns = fused_columns;
     const Accumulator& acc = p.accumulator;
     /// Adds products [l, l + n) to `sums`.
     const auto add_products = [&](std::int64_t l, std::int64_t n, float* sums) {
@@ -244,9 +244,8 @@ void mend_specials(const Product& p, const std::vector<std::uint8_t>& rows, cons
         }
 }
 
-template <class Real, class Exponent>
-void fused(const Product& p) {
-    constexpr int columns = fused_columns;
+template <class Real, class Exponent, int columns>
+void sum_panels(const Product& p) {
     const FusedConstants constants = fused_constants(p.accumulator, p.a_format, p.b_format);
     static thread_local Packed<Real, Exponent> own_a, own_b;
     Packed<Real, Exponent>&a = own_a, &b = own_b; // packed by this thread, read by all that work on them
@@ -261,12 +260,23 @@ void fused(const Product& p) {
         alignas(64) float c[columns];
         for (std::int64_t at = begin; at < end; ++at) { // a panel stays in the cache for many rows
             const std::int64_t panel = at / p.m, row = at % p.m;
-            sum_columns(p, constants, a, row, b, panel, c);
+            sum_columns<columns>(p, constants, a, row, b, panel, c);
             for (std::int64_t j = 0; j < std::min<std::int64_t>(columns, p.n - panel * columns); ++j)
                 p.out[row * p.n + panel * columns + j] = std::isnan(c[j]) ? canonical_nan : c[j];
         }
     });
     mend_specials(p, a.special, b.special);
+}
+
+/// Panels are as wide as the kernels for the instruction set. A narrow product takes shorter vectors, and all of them.
+template <class Real, class Exponent>
+void fused(Product p) {
+    if (p.set == InstructionSet::avx512 && p.n <= fused_columns<32>) p.set = InstructionSet::avx2;
+    switch (p.set) {
+    case InstructionSet::avx512: return sum_panels<Real, Exponent, fused_columns<64>>(p);
+    case InstructionSet::avx2: return sum_panels<Real, Exponent, fused_columns<32>>(p);
+    case InstructionSet::baseline: return sum_panels<Real, Exponent, fused_columns<16>>(p);
+    }
 }
 
 } // namespace

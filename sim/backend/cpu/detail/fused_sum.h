@@ -1,4 +1,4 @@
-// Fused sums of matrix hardware for 32 columns at once: fused_step of dot.h without branches.
+// Fused sums of matrix hardware for many columns at once: fused_step of dot.h without branches.
 //
 // What differs from the plain code, which remains the definition:
 //
@@ -27,8 +27,10 @@
 
 namespace amp::cpu {
 
-/// Columns of which FusedKernel adds products at once.
-inline constexpr int fused_columns = 32;
+/// Columns of which kernels with vectors of so many bytes add products at once: four vectors of sums. With fewer the
+/// end of one step, whose result the next one needs, would take longer than another's products.
+template <std::size_t bytes>
+inline constexpr int fused_columns = bytes;
 
 /// Near operands are zero or have exponents from -near_exponent to near_exponent.
 inline constexpr int near_exponent = 30;
@@ -126,7 +128,7 @@ template <class T>
 /// `bytes` is the length of a vector: g++ makes much of longer ones in memory.
 template <class Real, class Exponent, std::size_t bytes>
 struct FusedKernel {
-    static constexpr int columns = fused_columns;
+    static constexpr int columns = fused_columns<bytes>;
 
     AMPSCOPE_KERNEL void run(const FusedConstants* constants, const Real* __restrict a,
                              const Exponent* __restrict a_exponents, const Real* __restrict b,

@@ -19,7 +19,7 @@ namespace amp::cpu {
 /// k.products. The scales of group g are those of a_scales[g] and b_scales[g * columns + j].
 template <std::size_t bytes>
 struct GroupKernel {
-    static constexpr int columns = fused_columns, most_groups = 4;
+    static constexpr int columns = fused_columns<bytes>, most_groups = 4;
 
     AMPSCOPE_KERNEL void run(const FusedConstants* constants, const std::int16_t* __restrict a,
                              const std::int16_t* __restrict b, const ScaleTerm* __restrict a_scales,

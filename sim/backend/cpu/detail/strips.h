@@ -8,21 +8,23 @@
 #include <ampscope/sim/backend/kernels/fma.h>
 
 #include <array>
+#include <cmath>
 #include <cstring>
 
 namespace amp::cpu {
 
 /// Columns from j on of b, `width` of them or zeros, one row of them after the other.
-inline const float* pack_strip(const Product& p, std::int64_t j, std::int64_t width) {
-    static thread_local Panels<float> panels;
-    float* const strip = panels.resize(p.k * width);
+template <class Number>
+const Number* pack_strip(const Product& p, std::int64_t j, std::int64_t width) {
+    static thread_local Panels<Number> panels;
+    Number* const strip = panels.resize(p.k * width);
     const std::int64_t n = std::min(width, p.n - j);
     for (std::int64_t l = 0; l < p.k; ++l) {
-        float* const line = strip + l * width;
+        Number* const line = strip + l * width;
         if (p.b.column_stride == 1) std::copy_n(p.b.data + l * p.b.row_stride + j, n, line);
         else
             for (std::int64_t c = 0; c < n; ++c) line[c] = at(p.b, l, j + c);
-        std::fill(line + n, line + width, 0.0F);
+        std::fill(line + n, line + width, Number{0});
     }
     return strip;
 }
@@ -30,7 +32,7 @@ inline const float* pack_strip(const Product& p, std::int64_t j, std::int64_t wi
 /// Calls row(a, strip, n, out, lost) for each row of a and each strip of columns: it adds up p.k products for each of
 /// `width` columns, of which n are needed, and sets lost[c] of a sum that it cannot tell, which is then computed by the
 /// definition.
-template <std::int64_t width, class Row>
+template <std::int64_t width, class Number = float, class Row>
 void by_strips(const Product& p, const Row& row) {
     // A strip is packed for so many rows, or for fewer, so that each thread has some.
     const std::int64_t strips = (p.n + width - 1) / width, parts = (thread_count(p.threads) + strips - 1) / strips;
@@ -38,7 +40,7 @@ void by_strips(const Product& p, const Row& row) {
     over_threads(p, strips * blocks, tall * width * p.k, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t t = begin; t < end; ++t) {
             const std::int64_t j = t / blocks * width, first = t % blocks * tall, n = std::min(width, p.n - j);
-            const float* const strip = pack_strip(p, j, width);
+            const Number* const strip = pack_strip<Number>(p, j, width);
             for (std::int64_t i = first; i < std::min(p.m, first + tall); ++i) {
                 alignas(64) float out[width];
                 alignas(64) std::uint64_t lost[width]{};
@@ -102,9 +104,8 @@ struct ExactStrip {
     static constexpr std::int64_t width = 32, lanes = bytes / sizeof(double), vectors = 4;
     using Doubles = typename Vector<double, bytes>::Type;
     using Words = typename Vector<std::uint64_t, bytes>::Type;
-    using Floats = typename Vector<float, bytes / 2>::Type;
 
-    AMPSCOPE_KERNEL void run(const float* a, std::int64_t stride, const float* strip, std::int64_t k, float* out,
+    AMPSCOPE_KERNEL void run(const float* a, std::int64_t stride, const double* strip, std::int64_t k, float* out,
                              std::uint64_t* unknown) {
         for (std::int64_t c = 0; c < width; c += vectors * lanes)
             columns(a, stride, strip + c, k, out + c, unknown + c);
@@ -112,7 +113,7 @@ struct ExactStrip {
 
   private:
     /// The sums of as many columns as registers hold.
-    AMPSCOPE_KERNEL void columns(const float* a, std::int64_t stride, const float* strip, std::int64_t k, float* out,
+    AMPSCOPE_KERNEL void columns(const float* a, std::int64_t stride, const double* strip, std::int64_t k, float* out,
                                  std::uint64_t* unknown) {
         Doubles high[vectors]{}, low[vectors]{};
         Words lost[vectors]{};
@@ -120,21 +121,23 @@ struct ExactStrip {
             const double x = a[l * stride];
 #pragma GCC unroll 4
             for (std::int64_t v = 0; v < vectors; ++v) {
-                Floats b;
+                Doubles b;
                 std::memcpy(&b, strip + l * width + v * lanes, sizeof b);
-                const Doubles product = __builtin_convertvector(b, Doubles) * x, sum = high[v] + product;
+                const Doubles product = b * x, sum = high[v] + product;
                 const Doubles part = sum - high[v], error = (high[v] - (sum - part)) + (product - part); // exact: Knuth
                 const Doubles next = low[v] + error;
                 // The difference to the larger of two numbers is exact (Dekker), and tells whether their sum is.
-                lost[v] |=
-                    reinterpret_cast<Words>(next - low[v] != error) | reinterpret_cast<Words>(next - error != low[v]);
+                lost[v] |= reinterpret_cast<Words>(next - low[v]) ^ reinterpret_cast<Words>(error);
+                lost[v] |= reinterpret_cast<Words>(next - error) ^ reinterpret_cast<Words>(low[v]);
                 high[v] = sum;
                 low[v] = next;
             }
         }
         for (std::int64_t c = 0; c < vectors * lanes; ++c) {
-            out[c] = static_cast<float>(amp::detail::add_to_odd(high[c / lanes][c % lanes], low[c / lanes][c % lanes]));
-            unknown[c] = lost[c / lanes][c % lanes];
+            const double upper = high[c / lanes][c % lanes], lower = low[c / lanes][c % lanes];
+            out[c] = static_cast<float>(amp::detail::add_to_odd(upper, lower));
+            unknown[c] =
+                lost[c / lanes][c % lanes] << 1 | std::uint64_t{std::isnan(lower)}; // signs differ of zeros only
         }
     }
 };
