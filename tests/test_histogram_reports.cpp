@@ -70,6 +70,24 @@ TEST_CASE("what is too much for a report is refused in little memory") {
     CHECK(contains(o.err, ": more than 1048576 values"));
 }
 
+TEST_CASE("blocks by columns of long rows take the memory of their numbers" * doctest::skip(!memory_is_limited)) {
+    const Scratch scratch;
+    const std::string path = (scratch / "zeros.bin").string();
+    REQUIRE(std::system(("truncate -s 8M " + path).c_str()) == 0);
+    // Each column of a row is a block; all of them at once would take 340 MB.
+    for (const char* const shape : {"2097152", "2x1048576"}) {
+        const Outcome o =
+            run(path + " --dtype f32 --shape " + shape +
+                    " --threads 1 --recipe te-nvfp4,column --recipe nvfp4-plain,column,upper=line --json -",
+                "ulimit -v 120000;");
+        CAPTURE(o.err);
+        CHECK(o.code == 0);
+        const json recipes = json::parse(o.out)["total"]["recipes"];
+        CHECK(recipes["te-nvfp4,column"]["elements"] == 1 << 21);
+        CHECK(recipes["nvfp4-plain,column,upper=line"]["elements"] == 1 << 21);
+    }
+}
+
 TEST_CASE("every report holds the counts at the recommended scale, rounded as asked for") {
     for (const std::string options :
          {"", "--rounding nearest_away", "--rounding toward_zero", "--rounding up", "--rounding down",
