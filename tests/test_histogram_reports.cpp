@@ -88,6 +88,20 @@ TEST_CASE("blocks by columns of long rows take the memory of their numbers" * do
     }
 }
 
+TEST_CASE("a table is written as it is made, in the memory of the tensors" * doctest::skip(!memory_is_limited)) {
+    const Scratch scratch;
+    json header;
+    for (int i = 0; i < 3000; ++i)
+        header["t" + std::to_string(i)] = {{"dtype", "F32"}, {"shape", {0}}, {"data_offsets", {0, 0}}};
+    const std::string text = header.dump(), path = (scratch / (std::string(200, 'n') + ".safetensors")).string();
+    write_file(path, little_endian(text.size(), 8) + text);
+    const std::string table = (scratch / "o.csv").string();
+    const Outcome o = run(path + " --scale=-4:4 --threads 1 --csv " + table, "ulimit -v 120000;");
+    CAPTURE(o.err);
+    CHECK(o.code == 0);
+    CHECK(fs::file_size(table) > 100 << 20);
+}
+
 TEST_CASE("every report holds the counts at the recommended scale, rounded as asked for") {
     for (const std::string options :
          {"", "--rounding nearest_away", "--rounding toward_zero", "--rounding up", "--rounding down",
