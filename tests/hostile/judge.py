@@ -32,7 +32,7 @@ def judge(case, box, outcome, before):
     """All faults of a run; `before` is the snapshot of the scratch folder."""
     after = snapshot(box.path)
     found = outputs_of(case)
-    yield from ending(case, outcome)
+    yield from ending(case, outcome, box)
     if outcome.late or (outcome.signal and outcome.signal not in case.signals):
         return
     yield from inputs_untouched(case, outcome, before, after)
@@ -45,9 +45,9 @@ def judge(case, box, outcome, before):
         yield from standard_output(case, outcome)
 
 
-def ending(case, outcome):
+def ending(case, outcome, box):
     codes = {*case.codes, 3} if "--gate" in " ".join(case.args) else set(case.codes)
-    if outcome.late and not case.endless:
+    if outcome.late and not case.endless and not leads_out(case, box):
         yield "time", f"still running after {case.seconds:g} s"
     elif outcome.signal and not outcome.late and outcome.signal not in case.signals:
         yield f"signal {signal.Signals(outcome.signal).name}", last_line(outcome.err)

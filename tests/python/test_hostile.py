@@ -1,4 +1,4 @@
-"""tests/hostile/judge.py: which error lines are too many."""
+"""tests/hostile/judge.py: which error lines are too many, and how long a tool may take."""
 import pathlib
 import sys
 
@@ -23,3 +23,10 @@ def test_lines_are_as_many_as_files_unless_a_folder_is_not_the_cases(tmp_path):
         assert "an error line twice" in faults(box, [path, "in/runs"], *lines, lines[3])
     for path in (str(box.path / "in"), "../missing", "in/" + "n" * 300, "a\0b"):  # no folder, or the case's own
         assert "too many error lines" in faults(box, [path, "in/runs"], *lines)
+
+
+def test_only_what_reads_the_cases_own_folders_must_end_in_time(tmp_path):
+    box = Box(tmp_path / "box", tmp_path, None)
+    for path, late in (("/", []), ("in", ["time"])):
+        case = Case("amp-report", [path])
+        assert [kind for kind, _ in judge.ending(case, Outcome(late=True, signal=9), box)] == late
