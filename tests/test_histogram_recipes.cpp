@@ -164,9 +164,12 @@ TEST_CASE("a recipe's effect is what the trainer's casts do, by the trainer's ow
 }
 
 TEST_CASE("columns of NVFP4's inputs and gradients are transformed first") {
+    std::uint64_t rows = 40, columns = 24; // 2 groups of 16 rows, and 8 rows
+    SUBCASE("all columns at once") {}
+    SUBCASE("a part of the columns at a time") { rows = 20, columns = 3000; }
     const Scratch scratch;
-    const std::vector<float> values = numbers_below_one(40 * 24, 9, 20); // 2 groups of 16 rows, and 8 rows
-    write_matrices(scratch / "x.safetensors", {{matrix_entry("x", {40, 24}), values}});
+    const std::vector<float> values = numbers_below_one(rows * columns, 9, 20);
+    write_matrices(scratch / "x.safetensors", {{matrix_entry("x", {rows, columns}), values}});
     const HistogramFindings findings = histogram_findings(
         {scratch / "x.safetensors"}, options_with({"te-nvfp4,column,input", "te-nvfp4,column,weight"}));
     // The transform is orthogonal: the sum of squares is that of the tensor, up to roundings.
@@ -181,7 +184,8 @@ TEST_CASE("columns of NVFP4's inputs and gradients are transformed first") {
     // Against the trainer's own op, number by number.
     Program program;
     const auto add = [&](const char* name) {
-        program.tensors.push_back({.name = name, .shape = {40, 24}, .format = format("fp32")});
+        const Shape shape = {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)};
+        program.tensors.push_back({.name = name, .shape = shape, .format = format("fp32")});
         return TensorId{static_cast<std::int32_t>(program.tensors.size() - 1)};
     };
     const op::Hadamard transform{add("in"), add("out")};
@@ -189,7 +193,7 @@ TEST_CASE("columns of NVFP4's inputs and gradients are transformed first") {
     std::ranges::copy(values, cpu[transform.in].begin());
     run(cpu, transform);
     const std::span<const float> after = cpu[transform.out];
-    write_matrices(scratch / "y.safetensors", {{matrix_entry("x", {40, 24}), {after.begin(), after.end()}}});
+    write_matrices(scratch / "y.safetensors", {{matrix_entry("x", {rows, columns}), {after.begin(), after.end()}}});
     const HistogramFindings plain =
         histogram_findings({scratch / "y.safetensors"}, options_with({"te-nvfp4,column,weight"}));
     CHECK(plain.total.recipes[0].block ==

@@ -70,6 +70,38 @@ TEST_CASE("what is too much for a report is refused in little memory") {
     CHECK(contains(o.err, ": more than 1048576 values"));
 }
 
+TEST_CASE("blocks by columns of long rows take the memory of their numbers" * doctest::skip(!memory_is_limited)) {
+    const Scratch scratch;
+    const std::string path = (scratch / "zeros.bin").string();
+    REQUIRE(std::system(("truncate -s 8M " + path).c_str()) == 0);
+    // Each column of a row is a block; all of them at once would take 340 MB.
+    for (const char* const shape : {"2097152", "2x1048576"}) {
+        const Outcome o =
+            run(path + " --dtype f32 --shape " + shape +
+                    " --threads 1 --recipe te-nvfp4,column --recipe nvfp4-plain,column,upper=line --json -",
+                "ulimit -v 120000;");
+        CAPTURE(o.err);
+        CHECK(o.code == 0);
+        const json recipes = json::parse(o.out)["total"]["recipes"];
+        CHECK(recipes["te-nvfp4,column"]["elements"] == 1 << 21);
+        CHECK(recipes["nvfp4-plain,column,upper=line"]["elements"] == 1 << 21);
+    }
+}
+
+TEST_CASE("a table is written as it is made, in the memory of the tensors" * doctest::skip(!memory_is_limited)) {
+    const Scratch scratch;
+    json header;
+    for (int i = 0; i < 3000; ++i)
+        header["t" + std::to_string(i)] = {{"dtype", "F32"}, {"shape", {0}}, {"data_offsets", {0, 0}}};
+    const std::string text = header.dump(), path = (scratch / (std::string(200, 'n') + ".safetensors")).string();
+    write_file(path, little_endian(text.size(), 8) + text);
+    const std::string table = (scratch / "o.csv").string();
+    const Outcome o = run(path + " --scale=-4:4 --threads 1 --csv " + table, "ulimit -v 120000;");
+    CAPTURE(o.err);
+    CHECK(o.code == 0);
+    CHECK(fs::file_size(table) > 100 << 20);
+}
+
 TEST_CASE("every report holds the counts at the recommended scale, rounded as asked for") {
     for (const std::string options :
          {"", "--rounding nearest_away", "--rounding toward_zero", "--rounding up", "--rounding down",

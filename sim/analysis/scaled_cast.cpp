@@ -1,10 +1,7 @@
 #include <ampscope/sim/analysis/scaled_cast.h>
 
 #include <ampscope/formats/environment.h>
-#include <ampscope/sim/analysis/detail/scaled_layout.h>
-#include <ampscope/sim/analysis/detail/scaled_summary.h>
-#include <ampscope/sim/analysis/detail/scaled_sums.h>
-#include <ampscope/sim/analysis/detail/transpose.h>
+#include <ampscope/sim/analysis/detail/slab_caster.h>
 #include <ampscope/sim/analysis/pass.h>
 
 #include <algorithm>
@@ -16,7 +13,7 @@ namespace amp {
 
 namespace {
 
-using detail::CastBlock, detail::Layout, detail::Scales, detail::Slab, detail::Summary;
+using detail::Layout, detail::Scales, detail::Slab, detail::SlabCaster, detail::Summary, detail::Tile;
 
 /// Whether scales need the largest magnitude of the whole tensor or its lines, or of blocks that no slab holds.
 bool looks_first(const Layout& layout, const ScaledCast& cast) {
@@ -43,6 +40,7 @@ std::vector<float> largest_magnitudes(const TensorFile& file, std::size_t tensor
                                       const ScaledCast& cast, int threads, const Progress& progress) {
     struct Worker {
         Slab slab;
+        Tile tile;
         std::vector<float> most;
     };
     BlockScaling scaling = layout.scaling;
@@ -58,108 +56,20 @@ std::vector<float> largest_magnitudes(const TensorFile& file, std::size_t tensor
         file, tensor, slab_bytes(entry, layout), threads, progress, [] { return std::make_unique<Worker>(); },
         [&](Worker& worker, std::uint64_t index, std::span<const std::byte> data) {
             worker.slab.read(entry.dtype, data, layout, cast);
-            const std::vector<float> amax = block_amax(scaling, worker.slab.x, worker.slab.rows, worker.slab.columns);
             worker.most.resize(most.size());
-            const std::size_t first = in_rows ? layout.first_row(index) : 0;
-            for (std::size_t i = 0; i < amax.size(); ++i) keep_larger(worker.most[first + i], amax[i]);
+            const Tile& tile = worker.tile;
+            worker.tile.for_each(worker.slab, layout, cast.transform, [&] {
+                const std::vector<float> amax = block_amax(scaling, tile.x, tile.rows, tile.columns);
+                const std::size_t first = in_rows      ? layout.first_row(index) + static_cast<std::size_t>(tile.top)
+                                          : in_columns ? static_cast<std::size_t>(tile.left)
+                                                       : 0;
+                for (std::size_t i = 0; i < amax.size(); ++i) keep_larger(worker.most[first + i], amax[i]);
+            });
         });
     for (const auto& worker : workers)
         for (std::size_t i = 0; i < worker->most.size(); ++i) keep_larger(most[i], worker->most[i]);
     return most;
 }
-
-/// Casts a slab, and sums over each of its blocks.
-struct SlabCaster {
-    Slab slab;
-    Summary summary;
-    std::vector<BlockScale> scales;
-    std::vector<CastBlock> casts;
-    std::vector<ScaledBlock> blocks;
-    std::vector<float> x, q; ///< blocks whose rows do not lie one behind the other
-
-    /// Fills `blocks`; `upper`: the slab's upper scales; `first`, `first_block`: indices of its first number and block.
-    void cast_slab(const ScaledCast& cast, const BlockScaling& scaling, std::span<const float> amax,
-                   std::span<const float> upper, const Scales& of, float limit, std::uint64_t first,
-                   std::uint64_t first_block) {
-        const BlockGrid grid = scaling.grid(slab.rows, slab.columns);
-        scales.resize(amax.size());
-        casts.resize(amax.size());
-        const bool plain = cast.given || (scaling.scales_by_amax() && !scaling.upper.lines());
-        std::vector<BlockScale> chosen;
-        if (!plain) chosen = block_scales(scaling, slab.x, slab.rows, slab.columns, amax, upper, {}, first_block);
-        for (std::size_t i = 0; i < amax.size(); ++i) {
-            const BlockScale scale = plain ? of.of(amax[i]) : chosen[i];
-            // Assigned one by one: a copy of a whole block would wait for its parts to be stored.
-            scales[i].encode = casts[i].scale.encode = scale.encode;
-            scales[i].decode = casts[i].scale.decode = scale.decode;
-            scales[i].divisor = casts[i].scale.divisor = scale.divisor;
-            scales[i].low = casts[i].scale.low = scale.low;
-            scales[i].high = casts[i].scale.high = scale.high;
-            const std::int64_t line = scaling.upper_of(grid, static_cast<std::int64_t>(i));
-            casts[i].factor =
-                cast.given ? scale.decode : scaling.factor(scale.decode, upper[static_cast<std::size_t>(line)]);
-            casts[i].amax = amax[i];
-        }
-        slab.q.resize(slab.x.size());
-        quantize_blocks(
-            scaling, slab.x, slab.rows, slab.columns, scales, slab.q,
-            {.policy = {.rounding = cast.rounding, .random_bits = cast.random_bits}, .key = {}, .first_index = first});
-        blocks.resize(casts.size());
-        if (slab.rows == 1 && grid.width <= static_cast<std::int64_t>(detail::scaled_piece))
-            sum_consecutive(grid, limit);
-        else
-            for (std::int64_t b = 0; b < grid.count();) b += sum_blocks(grid, b, limit);
-    }
-
-  private:
-    void sum_consecutive(const BlockGrid& grid, float limit) {
-        const auto width = static_cast<std::size_t>(grid.width), whole = slab.x.size() / width;
-        detail::sum_runs(slab.x, slab.q, width, casts, limit, std::span(blocks).first(whole));
-        if (const std::size_t rest = slab.x.size() - whole * width; rest != 0)
-            detail::sum_runs(std::span(slab.x).last(rest), std::span(slab.q).last(rest), rest,
-                             std::span(casts).subspan(whole), limit, std::span(blocks).subspan(whole));
-    }
-
-    /// Sums over block b and, where blocks are small, its neighbours in the same row of blocks; returns their number.
-    std::int64_t sum_blocks(const BlockGrid& grid, std::int64_t b, float limit) {
-        constexpr std::int64_t line = 16; // numbers in a line of the cache, of which every row's is read once
-        const std::int64_t top = b / grid.across * grid.height, left = b % grid.across * grid.width;
-        const std::int64_t height = std::min(grid.height, slab.rows - top),
-                           width = std::min(grid.width, slab.columns - left);
-        const bool small = grid.width < line && height * width <= static_cast<std::int64_t>(detail::scaled_piece);
-        const std::int64_t count =
-            small ? std::clamp<std::int64_t>((slab.columns - left) / width, 1, line / grid.width) : 1;
-        const auto size = static_cast<std::size_t>(height * width), first = static_cast<std::size_t>(b),
-                   together = static_cast<std::size_t>(count);
-        x.resize(size * together);
-        q.resize(x.size());
-        gather(slab.x.data() + top * slab.columns + left, height, width, count, x.data());
-        gather(slab.q.data() + top * slab.columns + left, height, width, count, q.data());
-        if (size <= detail::scaled_piece)
-            detail::sum_runs(x, q, size, std::span(casts).subspan(first, together), limit,
-                             std::span(blocks).subspan(first, together));
-        else sum_pieces(casts[first], blocks[first] = {}, limit);
-        return count;
-    }
-
-    /// Copies neighbouring blocks of height x width one behind the other, each in C order.
-    void gather(const float* from, std::int64_t height, std::int64_t width, std::int64_t count, float* to) const {
-        if (width == 1) return detail::transpose(from, slab.columns, height, count, to);
-        for (std::int64_t row = 0; row < height; ++row, from += slab.columns)
-            for (std::int64_t k = 0; k < count; ++k)
-                std::copy_n(from + k * width, width, to + (k * height + row) * width);
-    }
-
-    void sum_pieces(const CastBlock& cast, ScaledBlock& block, float limit) const {
-        for (std::size_t at = 0; at < x.size(); at += detail::scaled_piece) {
-            const std::size_t n = std::min(detail::scaled_piece, x.size() - at);
-            ScaledBlock part;
-            detail::sum_runs(std::span(x).subspan(at, n), std::span(q).subspan(at, n), n, {&cast, 1}, limit,
-                             {&part, 1});
-            block.merge(part);
-        }
-    }
-};
 
 /// What a slab adds to sums whose order matters, and the blocks that are kept.
 struct SlabPart {
@@ -217,21 +127,38 @@ class ScaledPass {
     }
 
     SlabPart part_of(SlabCaster& worker, std::int64_t index) const {
-        const Slab& slab = worker.slab;
+        const Tile& tile = worker.tile;
         const bool looked = layout_.parts && !known_.empty();
-        std::vector<float> amax;
-        if (!looked) amax = block_amax(layout_.scaling, slab.x, slab.rows, slab.columns);
-        std::span<const float> upper = upper_;
-        if (layout_.has_upper_rows())
-            upper = upper.subspan(layout_.first_row(static_cast<std::uint64_t>(index)),
-                                  static_cast<std::size_t>(slab.rows));
-        worker.cast_slab(cast_, layout_.scaling, looked ? known_ : amax, upper, scales_, limit_,
-                         static_cast<std::uint64_t>(index * layout_.slab),
-                         static_cast<std::uint64_t>(index * layout_.blocks_in_slab()));
-        if (layout_.parts) return {.blocks = worker.blocks};
+        const std::int64_t first_block = index * layout_.blocks_in_slab();
         SlabPart part;
         ScaledBlock at;
-        place(at, index * layout_.blocks_in_slab());
+        place(at, first_block);
+        worker.tile.for_each(worker.slab, layout_, cast_.transform, [&] {
+            std::vector<float> amax;
+            if (!looked) amax = block_amax(layout_.scaling, tile.x, tile.rows, tile.columns);
+            const std::int64_t number = index * layout_.slab + tile.top * worker.slab.columns + tile.left,
+                               block = tile.top / layout_.grid.height * layout_.grid.across +
+                                       tile.left / layout_.grid.width;
+            worker.cast_tile(cast_, layout_.scaling, looked ? known_ : amax, upper_in(index, tile), scales_, limit_,
+                             static_cast<std::uint64_t>(number), static_cast<std::uint64_t>(first_block + block));
+            if (!layout_.parts) add_complete(worker, at, part);
+            if (options_.blocks || layout_.parts)
+                part.blocks.insert(part.blocks.end(), worker.blocks.begin(), worker.blocks.end());
+        });
+        return part;
+    }
+
+    std::span<const float> upper_in(std::int64_t slab, const Tile& tile) const {
+        const std::span<const float> upper = upper_;
+        if (!layout_.scaling.upper.lines()) return upper;
+        if (!layout_.has_upper_rows())
+            return upper.subspan(static_cast<std::size_t>(tile.left), static_cast<std::size_t>(tile.columns));
+        return upper.subspan(layout_.first_row(static_cast<std::uint64_t>(slab)) + static_cast<std::size_t>(tile.top),
+                             static_cast<std::size_t>(tile.rows));
+    }
+
+    /// Adds blocks that the tile holds whole; `at` goes from the place of its first to that of the next tile's.
+    void add_complete(SlabCaster& worker, ScaledBlock& at, SlabPart& part) const {
         for (ScaledBlock& block : worker.blocks) {
             block.row = at.row;
             block.column = at.column;
@@ -240,8 +167,6 @@ class ScaledPass {
             part.noise += block.noise;
             worker.summary.add(block, scales_, layout_.grid.height * layout_.grid.width, options_.worst);
         }
-        if (options_.blocks) part.blocks = worker.blocks;
-        return part;
     }
 
     void take(const SlabPart& part) {
@@ -284,10 +209,6 @@ class ScaledPass {
     BlockParts<SlabPart> parts_;
     ScaledResult result_{};
 };
-
-} // namespace
-
-namespace {
 
 double decibels(double signal, double noise) {
     const FloatEnvironment environment;

@@ -15,10 +15,10 @@
 
 namespace amp {
 
-/// Replaces groups of so many rows of a matrix before it is cast; what is left at its end is a shorter group.
-struct RowTransform {
-    std::int64_t rows = 1;
-    /// Replaces whole groups (rows x columns in C order) in place; only the last may be shorter. Empty: does nothing.
+/// Replaces groups of rows x columns of a matrix before it is cast; what is left at its ends are smaller groups.
+struct GroupTransform {
+    std::int64_t rows = 1, columns = 1; ///< extents of a group, in numbers
+    /// Replaces whole groups of a matrix in C order in place; only the last may be smaller. Empty: does nothing.
     std::function<void(std::span<float> matrix, std::int64_t columns)> apply{};
 };
 
@@ -32,7 +32,7 @@ struct ScaledCast {
     std::uint8_t random_bits = 32; ///< stochastic rounding draws so many for each number
     double recorded_scale = 1;
     std::optional<BlockScale> given{}; ///< the scale of the one block, where it does not follow from the tensor
-    RowTransform transform{};
+    GroupTransform transform{};
 };
 
 /// What became of one block. Squares of FP32 numbers and of their errors neither overflow nor underflow in FP64.

@@ -25,9 +25,9 @@ void decode_codes(const FormatSpec& format, std::span<const std::byte> data, std
     decode(format, std::span<const Code>(codes), out);
 }
 
-/// The number of blocks below each other that scales are chosen for together.
+/// The number of blocks in a line that scales are chosen for together.
 std::int64_t blocks_of_group(const BlockScaling& scaling) {
-    return scaling.rule == ScaleRule::ms_eden && scaling.stands() ? scaling.blocks_in(EdenSums::group) : 1;
+    return scaling.rule == ScaleRule::ms_eden ? scaling.blocks_in(EdenSums::group) : 1;
 }
 
 } // namespace
@@ -42,7 +42,13 @@ std::pair<std::int64_t, std::int64_t> matrix_of(const TensorEntry& tensor) {
 Layout layout_of(const TensorEntry& tensor, const ScaledCast& cast) {
     constexpr std::int64_t few = 1 << 14, many = scaled_piece, high = 512; // numbers, numbers, rows
     auto [rows, columns] = matrix_of(tensor);
-    Layout layout{.scaling = cast.scaling, .rows = rows, .columns = columns, .grid = {}, .slab = 0};
+    Layout layout{.scaling = cast.scaling,
+                  .rows = rows,
+                  .columns = columns,
+                  .grid = {},
+                  .slab = 0,
+                  .tile_rows = 1,
+                  .tile_columns = 0};
     if (tensor.storage_order) {
         layout.transposed = true;
         std::swap(layout.rows, layout.columns);
@@ -70,13 +76,26 @@ Layout layout_of(const TensorEntry& tensor, const ScaledCast& cast) {
         layout.scaling.rows = single ? 0 : 1;
         layout.scaling.columns = single ? 0 : width;
         layout.slab = single ? many : width > few ? product(width, whole) : multiple(width * whole, few);
+        layout.tile_columns = layout.slab;
         return layout;
     }
     layout.parts = layout.scaling.rows == 0 && layout.rows > high && !whole_blocks;
-    const std::int64_t unit = std::lcm(std::lcm(layout.parts ? 1 : height * blocks_of_group(layout.scaling), whole),
-                                       cast.transform.apply ? cast.transform.rows : 1);
+    const bool transforms = cast.transform.apply != nullptr;
+    const std::int64_t group_rows = transforms ? cast.transform.rows : 1,
+                       group_columns = transforms ? cast.transform.columns : 1;
+    const std::int64_t group = blocks_of_group(layout.scaling), down = layout.scaling.stands() ? group : 1;
+    const std::int64_t line = std::lcm(layout.parts ? 1 : height * down, group_rows);
     const std::int64_t least = layout.parts ? std::max(high, many / layout.columns) : few / layout.columns;
-    layout.slab = product(multiple(unit, std::max<std::int64_t>(least, 1)), layout.columns);
+    layout.slab = product(multiple(std::lcm(line, whole), std::max<std::int64_t>(least, 1)), layout.columns);
+    layout.tile_rows = layout.slab / layout.columns;
+    layout.tile_columns = layout.columns;
+    // Sums of squares are added block by block in C order: a part of the columns has one line of blocks.
+    const std::int64_t unit = std::lcm(width * (group / down), group_columns),
+                       part = multiple(unit, std::max<std::int64_t>(many / std::min(line, layout.rows), 1));
+    if (!layout.parts && line == height && part < layout.columns) {
+        layout.tile_rows = line;
+        layout.tile_columns = part;
+    }
     return layout;
 }
 
@@ -87,7 +106,7 @@ void Slab::read(DType dtype, std::span<const std::byte> data, const Layout& layo
     const auto count = data.size() * 8 / static_cast<std::size_t>(bits);
     columns = layout.rows == 1 ? static_cast<std::int64_t>(count) : layout.columns;
     rows = static_cast<std::int64_t>(count) / columns;
-    if (coded && bits == 32 && cast.recorded_scale == 1 && !cast.transform.apply) {
+    if (coded && bits == 32 && cast.recorded_scale == 1) {
         x = {reinterpret_cast<const float*>(data.data()), count}; // aligned: whole numbers from the start of a buffer
         return;
     }
@@ -101,8 +120,21 @@ void Slab::read(DType dtype, std::span<const std::byte> data, const Layout& layo
         });
     if (cast.recorded_scale != 1)
         for (float& value : numbers_) value = static_cast<float>(static_cast<double>(value) / cast.recorded_scale);
-    if (cast.transform.apply) cast.transform.apply(numbers_, columns);
     x = numbers_;
+}
+
+void Tile::read(const Slab& slab, const Layout& layout, const GroupTransform& transform) {
+    rows = std::min(layout.tile_rows, slab.rows - top);
+    columns = std::min(layout.tile_columns, slab.columns - left);
+    const float* from = slab.x.data() + top * slab.columns + left;
+    x = {from, static_cast<std::size_t>(rows * columns)};
+    if ((rows > 1 && columns < slab.columns) || transform.apply) {
+        numbers_.resize(x.size());
+        for (std::int64_t row = 0; row < rows; ++row, from += slab.columns)
+            std::copy_n(from, columns, numbers_.data() + row * columns);
+        if (transform.apply) transform.apply(numbers_, columns);
+        x = numbers_;
+    }
 }
 
 } // namespace amp::detail

@@ -16,11 +16,13 @@ namespace {
 
 /// The random Hadamard transform of an operand: whole groups, each sum in double, rounded once. Drawn signs are those
 /// of seed 0, stream 0, step 0.
-RowTransform hadamard(const Rotation& of, const FormatSpec& computed, bool along_columns) {
+GroupTransform hadamard(const Rotation& of, const FormatSpec& computed, bool along_columns) {
     kernels::Rotation rotation{.size = of.size, .factor = kernels::Rotation::factor_of(computed, of.size)};
     if (of.draws_signs) rotation.signs = RandomKey{}.word(0);
     const FormatSpec result = of.wide ? fp32_format() : computed;
-    return {along_columns ? 1 : of.size, [=](std::span<float> matrix, std::int64_t columns) {
+    return {.rows = along_columns ? 1 : of.size,
+            .columns = along_columns ? of.size : 1,
+            .apply = [=](std::span<float> matrix, std::int64_t columns) {
                 const auto rows = static_cast<std::int64_t>(matrix.size()) / columns;
                 std::vector<double> wide(matrix.size());
                 for (std::int64_t row = 0; row < rows; ++row)

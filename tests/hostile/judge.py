@@ -2,10 +2,11 @@
 
 An error "names file and place" where its line is `TOOL: ... PATH: words`, PATH being a path of the command line or one
 below it (escaped as the tool prints it; "standard output" and the like count), words being the tool's own and not those
-of a library. Exit 1 takes one such line for each damaged file, and not more lines than there are files; warnings begin
-with "TOOL: warning: " and are not counted. Exit 2 takes one or two lines, one of which points to --help, and nothing on
-standard output.
+of a library. Exit 1 takes one such line for each damaged file, and not more lines than there are files; none is said
+twice where a folder is read that is not the case's. Warnings begin with "TOOL: warning: " and are not counted. Exit 2
+takes one or two lines, one of which points to --help, and nothing on standard output.
 """
+import collections
 import csv
 import io
 import json
@@ -31,7 +32,7 @@ def judge(case, box, outcome, before):
     """All faults of a run; `before` is the snapshot of the scratch folder."""
     after = snapshot(box.path)
     found = outputs_of(case)
-    yield from ending(case, outcome)
+    yield from ending(case, outcome, box)
     if outcome.late or (outcome.signal and outcome.signal not in case.signals):
         return
     yield from inputs_untouched(case, outcome, before, after)
@@ -44,9 +45,9 @@ def judge(case, box, outcome, before):
         yield from standard_output(case, outcome)
 
 
-def ending(case, outcome):
+def ending(case, outcome, box):
     codes = {*case.codes, 3} if "--gate" in " ".join(case.args) else set(case.codes)
-    if outcome.late and not case.endless:
+    if outcome.late and not case.endless and not leads_out(case, box):
         yield "time", f"still running after {case.seconds:g} s"
     elif outcome.signal and not outcome.late and outcome.signal not in case.signals:
         yield f"signal {signal.Signals(outcome.signal).name}", last_line(outcome.err)
@@ -97,7 +98,11 @@ def errors_named(case, box, errors):
     if not errors:
         yield "no error line", "exit 1, and says nothing"
     files = max(1, sum(1 for p in box.path.joinpath("in").rglob("*") if not p.is_dir() or p.is_symlink()))
-    if len(errors) > files + len(case.args):
+    if leads_out(case, box):
+        twice = [line for line, n in collections.Counter(errors).items() if n > 1]
+        if twice:
+            yield "an error line twice", twice[0][:300]
+    elif len(errors) > files + len(case.args):
         yield "too many error lines", f"{len(errors)} for {files} files: {errors[0][:200]}"
     needles = [needle(path) for path in paths_of(case)] + ["standard output", "standard input", "standard error",
                                                            "device"]
@@ -113,6 +118,12 @@ def errors_named(case, box, errors):
     for path in case.damaged:
         if not unread and not any(needle(path) in line for line in errors):
             yield "damaged file not named", f"{path}: {' | '.join(errors)[:300]}"
+
+
+def leads_out(case, box):
+    """Whether a tool may read a folder that is not the case's, such as /: nobody knows how much is wrong in it."""
+    folders = [box.path / path for path in paths_of(case) if os.path.isdir(box.path / path)]
+    return not all(folder.resolve().is_relative_to(box.path.resolve()) for folder in folders)
 
 
 def paths_of(case):

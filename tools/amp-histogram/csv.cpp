@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <string>
 
 namespace amp::histogram_tool {
 
 namespace {
 
-void add_rows(std::string& out, const HistogramEntry& entry, bool group, const HistogramOptions& options) {
+std::string rows_of(const HistogramEntry& entry, bool group, const HistogramOptions& options) {
+    std::string out;
     const std::string subject =
         fmt::format("{},{},{},{}", csv_cell(entry.file), csv_cell(entry.name),
                     entry.step ? std::to_string(*entry.step) : "", group ? "" : names_of(entry.kinds));
@@ -34,16 +36,16 @@ void add_rows(std::string& out, const HistogramEntry& entry, bool group, const H
         row(recipe, "blocks", "saturated", s.saturated);
         row(recipe, "blocks", "lost", s.lost);
     }
+    return out;
 }
 
 } // namespace
 
-std::string csv_report(const HistogramFindings& findings, const HistogramOptions& options) {
-    std::string out = "file,tensor,step,kind,format,scale,class,count\r\n";
+void write_csv(const HistogramFindings& findings, const HistogramOptions& options, const TextSink& sink) {
+    sink("file,tensor,step,kind,format,scale,class,count\r\n");
     const bool groups = options.by != Grouping::tensor;
     for (const HistogramEntry& entry : groups ? findings.groups : findings.tensors)
-        add_rows(out, entry, groups, options);
-    return out;
+        sink(rows_of(entry, groups, options));
 }
 
 } // namespace amp::histogram_tool

@@ -21,6 +21,6 @@ void write_json(const HistogramFindings& findings, const HistogramOptions& optio
 /// Long form, RFC 4180: file, tensor, step, kind, format, scale, class, count. Rows of nan, inf and zero have neither
 /// format nor scale; they and the four classes of one format at one scale sum to the elements of the tensor. A recipe
 /// stands in place of a format, with the scale "blocks" and the classes underflow, saturated and lost.
-std::string csv_report(const HistogramFindings& findings, const HistogramOptions& options);
+void write_csv(const HistogramFindings& findings, const HistogramOptions& options, const TextSink& sink);
 
 } // namespace amp::histogram_tool

@@ -23,7 +23,8 @@ int publish(const HistogramFindings& findings, const HistogramToolOptions& optio
 
     if (!options.json.empty())
         write_report(options.json, [&](const TextSink& sink) { write_json(findings, options, sink); });
-    if (!options.csv.empty()) write_report(options.csv, csv_report(findings, options));
+    if (!options.csv.empty())
+        write_report(options.csv, [&](const TextSink& sink) { write_csv(findings, options, sink); });
     if (!options.svg.empty()) write_report(options.svg, svg_report(findings, options));
     if (!options.html.empty()) write_report(options.html, html_report(findings, options));
     if (!options.blocks.empty() && !findings.tensors.empty())

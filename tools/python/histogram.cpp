@@ -55,7 +55,8 @@ Said amp_histogram(const Words& words) {
         Said said;
         const Asked findings = findings_of(options, watch);
         for (const std::string& error : findings.errors) said.second.push_back("amp-histogram: " + printable(error));
-        if (!options.csv.empty()) write_report(options.csv, csv_report(findings, options));
+        if (!options.csv.empty())
+            write_report(options.csv, [&](const TextSink& sink) { write_csv(findings, options, sink); });
         if (!options.svg.empty()) write_report(options.svg, svg_report(findings, options));
         if (!options.html.empty()) write_report(options.html, html_report(findings, options));
         if (!options.blocks.empty()) write_report(options.blocks, blocks_archive(options.blocks, findings, options));
