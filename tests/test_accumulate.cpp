@@ -7,6 +7,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
 #include <string>
 
 using namespace amp;
@@ -265,6 +267,29 @@ TEST_CASE("an infinity after or before an overflow") {
     std::swap(b[0], b[40]);
     std::swap(b[1], b[41]);
     CHECK(product() == -inf); // no finite number changes it
+}
+
+TEST_CASE("exact sums of which two doubles lose what breaks a tie") {
+    const float large = 0x1p50F, small = 0x1p-50F; // 24929 * 673 is 2^24 + 1, halfway between two floats
+    const std::vector<std::array<float, 2>> pairs = {{large, large}, {24929, 673}, {small, small}, {large, -large}};
+    std::vector<std::size_t> order = {0, 1, 2, 3};
+    Tally tally;
+    do {
+        constexpr std::int64_t columns = 40;
+        std::vector<float> a, b;
+        for (const std::size_t i : order) {
+            a.push_back(pairs[i][0]);
+            b.insert(b.end(), columns, pairs[i][1]);
+        }
+        for (int set = 0; set <= static_cast<int>(best_instruction_set()); ++set) {
+            std::vector<float> out(columns);
+            cpu::accumulate(accumulator("exact"), format("fp32"), format("fp32"), {a.data(), 4, 1},
+                            {b.data(), columns, 1}, out.data(), 1, columns, 4, 1, static_cast<InstructionSet>(set));
+            for (const float sum : out)
+                tally.expect(sum, 0x1p24F + 2, [&] { return fmt::format("set {}: {:a}", set, sum); });
+        }
+    } while (std::ranges::next_permutation(order).found);
+    report("exact sums of 200 bits", tally);
 }
 
 TEST_CASE("threads change nothing") {
