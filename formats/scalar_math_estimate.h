@@ -105,8 +105,9 @@ template <class Factor>
     return __builtin_fabs(x) <= 700 ? detail::exp(x) : detail::nan;
 }
 
-/// Whether no number of 25 bits lies within 2^-precision of y (relative). Formats of up to 24 bits change from one value
-/// to the next only at such numbers, in every rounding mode but stochastic ones. False for zero, infinities and NaN.
+/// Whether no number of 25 bits lies within 2^-precision of y (relative). Formats of up to 24 bits change from one
+/// value to the next only at such numbers, in every rounding mode but stochastic ones. False for zero, infinities and
+/// NaN.
 [[gnu::always_inline]] constexpr bool decides_rounding(double y, int precision = 37) {
     constexpr std::uint64_t below = (1U << 28) - 1; // of the 52 bits after the first, 24 remain
     const std::uint64_t margin = std::uint64_t{1} << (53 - precision);

@@ -1,5 +1,5 @@
-// The loops of activations and of softmax, which take quick values where these decide a rounding: whatever the arrays hold, and
-// however they are divided, results round as those of the functions do.
+// The loops of activations and of softmax, which take quick values where these decide a rounding: whatever the arrays
+// hold, and however they are divided, results round as those of the functions do.
 #include "sweep.h"
 
 #include <ampscope/formats/codec.h>
