@@ -5,8 +5,9 @@
 // for the function of the same name in scalar_math_gelu.h or scalar_math_silu.h: both round alike, and so does the
 // exact value. Elsewhere, about once in two thousand operands, the caller takes that function itself. Results therefore
 // do not depend on whether there are estimates, and estimates may use fused multiply-adds, fewer terms and other forms.
-// Operands are FP32 values held in a double. Errors where a rounding is decided: below 2^-38 (tests/sweep_scalar_math:
-// all FP32 operands, against those functions). Coefficients: tests/data/mpmath/gelu.py.
+// Operands of GELU and SiLU are FP32 values held in a double, of e^x (scalar_math.h), a factor of results, any doubles.
+// Errors where a rounding is decided: below 2^-38, of e^x 2^-44 (tests/sweep_scalar_math: all FP32 operands, against
+// those functions). Coefficients: tests/data/mpmath/gelu.py.
 #pragma once
 
 #include <ampscope/formats/scalar_math_silu.h>

@@ -69,7 +69,8 @@ std::vector<Case> all_cases() {
 struct Shape {
     std::int64_t m, n, k;
 };
-constexpr Shape shapes[] = {{1, 1, 1}, {3, 33, 7}, {2, 5, 70}, {5, 40, 33}, {1, 300, 16}, {4, 3, 129}, {2, 3, 300}};
+constexpr Shape shapes[] = {{1, 1, 1},    {3, 33, 7},  {2, 5, 70},  {5, 40, 33},
+                            {1, 300, 16}, {4, 3, 129}, {2, 3, 300}, {3, 130, 40}};
 
 /// Checks a product in a layout that follows from the seed, on every instruction set.
 void check(const Case& c, Shape s, const std::vector<float>& a, const std::vector<float>& b, std::string_view kind,
@@ -185,7 +186,7 @@ struct ScaledCase {
 };
 
 ScaledCase scaled_case(std::uint64_t index) {
-    constexpr Shape with_blocks[] = {{1, 1, 1}, {3, 33, 64}, {2, 40, 100}, {5, 3, 33}, {2, 34, 400}};
+    constexpr Shape with_blocks[] = {{1, 1, 1}, {3, 33, 64}, {2, 40, 100}, {5, 3, 33}, {2, 34, 400}, {3, 70, 64}};
     const char* const rows[] = {"blackwell-fp8",
                                 "blackwell-fp8-acc16",
                                 "blackwell-mxf4nvf4",

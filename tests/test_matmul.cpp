@@ -103,6 +103,8 @@ TEST_CASE("every element is the chain of fused multiply-adds, whatever the shape
                           {64, 64, 64},
                           {64, 32, 300},
                           {1040, 64, 9},
+                          {24, 32, 600},
+                          {8, 160, 9},
                           {70, 200, 5},
                           {200, 60, 33},
                           {193, 50, 20},
@@ -163,7 +165,7 @@ TEST_CASE("operands in 16 bits are the numbers that their codes stand for") {
 }
 
 TEST_CASE("each element belongs to one part, which is complete when it is called done") {
-    for (const Shape s : {Shape{1, 1, 1}, {200, 300, 64}, {70, 900, 33}, {5, 4, 0}}) {
+    for (const Shape s : {Shape{1, 1, 1}, {200, 300, 64}, {70, 900, 33}, {200, 300, 700}, {5, 4, 0}}) {
         const std::vector<float> a = numbers(s.m * s.k, 1, false), b = numbers(s.k * s.n, 2, false);
         std::vector<float> want(static_cast<std::size_t>(s.m * s.n)), out(want.size()), seen(want.size(), 42.0F);
         std::vector<std::atomic<int>> calls(want.size());
@@ -189,8 +191,9 @@ TEST_CASE("a bias is added to complete sums, and rounded once") {
     for (const Shape s : {Shape{1, 1, 1}, {1, 70, 3}, {50, 1, 7}, {9, 49, 17}, {64, 64, 600}, {4, 3, 0}})
         for (const int threads : {1, 3})
             for (int set = 0; set <= static_cast<int>(best_instruction_set()); ++set) {
-                const std::vector<float> a = numbers(s.m * s.k, 1, true), b = numbers(s.k * s.n, 2, true),
-                                         bias = numbers(s.n, 3, true);
+                const std::vector<float> a = numbers(s.m * s.k, 1, true), b = numbers(s.k * s.n, 2, true);
+                std::vector<float> bias = numbers(s.n, 3, true);
+                bias.back() = -0.0F;
                 const MatrixView x{a.data(), s.k, 1}, y{b.data(), s.n, 1};
                 std::vector<float> out(static_cast<std::size_t>(s.m * s.n));
                 cpu::matmul(x, y, out.data(), s.m, s.n, s.k, threads, static_cast<InstructionSet>(set), {},

@@ -268,7 +268,7 @@ void sum_panels(const Product& p) {
     mend_specials(p, a.special, b.special);
 }
 
-/// Panels are as wide as the kernels for the instruction set. A narrow product takes shorter vectors, and all of them.
+/// Panels are as wide as the kernels for the instruction set. A product of few columns fills shorter vectors.
 template <class Real, class Exponent>
 void fused(Product p) {
     if (p.set == InstructionSet::avx512 && p.n <= fused_columns<32>) p.set = InstructionSet::avx2;

@@ -35,7 +35,8 @@ struct Tile {
     bool begins, ends;
 };
 
-/// Rows x columns sums, kept in registers. Of a either lines lie in order, or, `by_lines`, the numbers of a line.
+/// Rows x columns sums, kept in registers. Numbers of a follow each other along k if it is read `by_lines`, else from
+/// line to line.
 template <int rows, int columns, bool fused, bool by_lines>
 struct Sums {
     float sum[rows][columns];
@@ -208,7 +209,10 @@ void make_tile(InstructionSet set, Tile t, std::int64_t tall, std::int64_t wide)
     for (std::int64_t r = 0; r < tall; ++r) std::copy_n(out + r * t.stride, wide, edge + r * columns);
     const std::int64_t stride = std::exchange(t.stride, columns);
     t.out = edge;
-    if (t.bias != nullptr) t.bias = std::copy_n(t.bias, wide, bias) - wide;
+    if (t.bias != nullptr) {
+        std::copy_n(t.bias, wide, bias);
+        t.bias = bias;
+    }
     run();
     for (std::int64_t r = 0; r < tall; ++r) std::copy_n(edge + r * columns, wide, out + r * stride);
 }
@@ -280,7 +284,7 @@ struct Result {
 };
 
 /// Computes it in blocks: of a's lines, which the last-level cache holds, then of b's, its columns, which the
-/// second-level cache holds. `done` is called for rows that are still there.
+/// second-level cache holds. `done` is called for rows that the latter still holds.
 template <int rows, int columns, bool fused>
 void multiply(InstructionSet set, const Operand& a, const Operand& b, const Result& r, const PartDone& done) {
     constexpr std::int64_t block_m = 1032, block_n = 512, results_at_once = 8192;
@@ -340,7 +344,7 @@ void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t
             InstructionSet set, const BlockScales& scales, const float* bias, const PartDone& done) {
     if (m == 0 || n == 0) return;
     if (k == 0) {
-        for (std::int64_t i = 0; i < m * n; ++i) out[i] = bias == nullptr ? 0 : kernels::named(bias[i % n]);
+        for (std::int64_t i = 0; i < m * n; ++i) out[i] = bias == nullptr ? 0 : kernels::named(0.0F + bias[i % n]);
         if (done) done(0, 0, {m, n});
         return;
     }

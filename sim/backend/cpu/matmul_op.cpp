@@ -154,7 +154,7 @@ void run(Cpu& cpu, const Matmul& op) {
     float* const out = cpu[op.out].data();
     const Accumulator& accumulator = op.arithmetic.accumulate;
     const bool finishes_parts = accumulator.is_fp32_chain() && !op.a_scale.scale;
-    const bool adds_bias = finishes_parts && accumulator.total() == fp32; // the product does
+    const bool adds_bias = finishes_parts && !cpu.counts_roundings; // the product does, and rounds what it added
     const Finish finish(cpu, op, adds_bias ? Bias{} : bias);
     const auto product = [&](std::int64_t i, int threads) {
         const cpu::MatrixView left = a.at(i * op.m * op.k), right = b.at(i * op.k * op.n);

@@ -28,8 +28,9 @@ struct SoftmaxKernel {
         for (std::int64_t i = 0; i < n; ++i) wide[i] /= sum;
     }
 
-    /// Results that round as exact ones; or false, about once in 2^16 results. Differences are below 2^-42: twice that
-    /// of estimate::exp(), and those of sums, 2^-52 for each 16 terms.
+    /// Results that round as those of exact(). Returns false where a result is too near a boundary of a format, as one
+    /// of 2^16 is and each near 1, and where there are no estimates. Relative errors are below 2^-42: 2^-43 of two
+    /// estimates of e^x, and 2^-52 for each 16 terms of a sum, which limits their number.
     AMPSCOPE_KERNEL bool estimated([[maybe_unused]] const float* x, [[maybe_unused]] std::int64_t n,
                                    [[maybe_unused]] std::int64_t computed, [[maybe_unused]] float max,
                                    [[maybe_unused]] double* wide) {
@@ -38,7 +39,8 @@ struct SoftmaxKernel {
         constexpr int precision = 42;
         if (!has_fma() || n > most) return false;
         for (std::int64_t i = 0; i < computed; ++i) wide[i] = math::estimate::exp(static_cast<double>(x[i]) - max);
-        const double factor = 1 / lane_sum(n, [&](std::int64_t i) { return wide[i]; });
+        const double sum = lane_sum(n, [&](std::int64_t i) { return wide[i]; }), factor = 1 / sum;
+        if (sum != sum) return false; // of numbers far below the greatest there are no estimates
         std::int64_t doubts = 0;
         for (std::int64_t i = 0; i < n; ++i) {
             wide[i] *= factor;

@@ -1,4 +1,4 @@
-// Fused sums whose groups of products are added exactly before their scales apply (Blackwell's mxf4nvf4), for 32
+// Fused sums whose groups of products are added exactly before their scales apply (Blackwell's mxf4nvf4), for many
 // columns at once: fused_dot of formats/fused_dot.h without branches.
 //
 // What differs from the plain code, which remains the definition: operands are integers, in units of their format's

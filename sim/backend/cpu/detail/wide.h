@@ -21,7 +21,7 @@ inline constexpr std::int64_t grain = 32768;
 void round_wide(const FormatSpec& format, const double* wide, float* out, std::int64_t n);
 /// Rounds wide[0 ... n) to elements [begin, begin + n) of `out`, and counts what it did if the backend counts.
 void store(Cpu& cpu, TensorId out, std::int64_t begin, const double* wide, std::int64_t n);
-/// The same for FP32 values.
+/// The same for FP32 values, which are not those elements themselves if the backend counts.
 void round_floats(Cpu& cpu, TensorId out, std::int64_t begin, const float* in, std::int64_t n);
 /// The same for elements of `out` that hold unrounded FP32 values.
 void round_in_place(Cpu& cpu, TensorId out, std::int64_t begin, std::int64_t n);
