@@ -43,8 +43,8 @@ struct ReferenceUpdate {
     }
     /// torch.lerp, which computes from the nearer end.
     [[nodiscard]] float lerp(float a, float b, double weight) const {
-        const float w = single(Real(weight)), d = single(Real(b) - a);
-        return w < 0.5F ? multiply_add(w, d, a) : multiply_add(single(Real(w) - 1), d, b);
+        const float share = single(Real(weight)), d = single(Real(b) - a);
+        return share < 0.5F ? multiply_add(share, d, a) : multiply_add(single(Real(share) - 1), d, b);
     }
 
     /// FusedSGDKernel.cpp computes in FP32 and rounds what it stores.

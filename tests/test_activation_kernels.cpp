@@ -111,13 +111,13 @@ TEST_CASE("softmax rounds as its definition does, in rows of any length, by each
                     compare("softmax", got, want, tally);
                     // The first numbers of a causal row, before others that it does not use.
                     const std::int64_t row = n / 2;
-                    std::vector<float> rows(static_cast<std::size_t>((row + 1) * n),
-                                            std::numeric_limits<float>::quiet_NaN());
-                    std::copy_n(x.begin(), row + 1, rows.end() - n);
+                    std::vector<float> lines(static_cast<std::size_t>((row + 1) * n),
+                                             std::numeric_limits<float>::quiet_NaN());
+                    std::copy_n(x.begin(), row + 1, lines.end() - n);
                     std::vector<double> known(count);
                     SoftmaxKernel::exact(x.data(), row + 1, row + 1, kernels::greatest(x.data(), row + 1),
                                          known.data());
-                    dispatch<SoftmaxKernel>(set, row, n, got.data(), rows.data(), true);
+                    dispatch<SoftmaxKernel>(set, row, n, got.data(), lines.data(), true);
                     compare("causal softmax", got, known, tally);
                 }
             }

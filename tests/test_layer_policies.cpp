@@ -290,20 +290,20 @@ TEST_CASE("an option of a recipe is of the recipe, of all operands or of one") {
     CHECK(general.weight.scale_format() == format("e5m2"));
     CHECK(general.weight.scale_rounding == Rounding::up);
     using Pair = std::pair<std::string, std::string>;
-    for (const auto& [one, other] : // in any order; an option of one operand overrides that of all
+    for (const auto& [first, other] : // in any order; an option of one operand overrides that of all
          {Pair("rule=amax", "scale=e5m2"), Pair("input-rule=te", "rule=amax"),
           Pair("weight-format=e4m3", "format=e2m1"), Pair("input-format=e2m3", "forward=e3m2"),
           Pair("rule=quartet", "upper=line"), Pair("random-bits=3", "gradient-rounding=stochastic")})
-        CHECK(precision("nvfp4-plain,scaling-" + one + ",scaling-" + other).scaling ==
-              precision("nvfp4-plain,scaling-" + other + ",scaling-" + one).scaling);
+        CHECK(precision("nvfp4-plain,scaling-" + first + ",scaling-" + other).scaling ==
+              precision("nvfp4-plain,scaling-" + other + ",scaling-" + first).scaling);
     const std::string one_input = "scaling-input-format=e4m3,scaling-format=e2m1";
     CHECK(precision("general," + one_input).scaling->input.element == format("e4m3"));
     CHECK(precision("general,scaling-block=1x16,scaling-upper=line,scaling-input-rule=mx-floor").scaling->input.upper ==
           UpperScales{});
     CHECK(precision("general,scaling-forward=e3m2,scaling-format=e2m1").scaling->input.element == format("e3m2"));
-    for (const auto& [one, other] : {Pair("rule=te", "scale=e8m0"), Pair("rule=te", "scale=fp32"),
-                                     Pair("rule=nvfp4", "upper=none"), Pair("rule=te", "scale-rounding=up")})
-        for (const std::string& options : {one + ",scaling-" + other, other + ",scaling-" + one})
+    for (const auto& [first, other] : {Pair("rule=te", "scale=e8m0"), Pair("rule=te", "scale=fp32"),
+                                       Pair("rule=nvfp4", "upper=none"), Pair("rule=te", "scale-rounding=up")})
+        for (const std::string& options : {first + ",scaling-" + other, other + ",scaling-" + first})
             CHECK_THROWS_WITH_AS(precision("general,scaling-" + options), doctest::Contains("only the rule amax"),
                                  std::invalid_argument);
     CHECK(precision("int8,scaling-rule=affine,scaling-format=int4").scaling->weight.element == format("int4"));

@@ -10,6 +10,8 @@
 #include <ampscope/tools/amp-report/standard.h>
 #include <ampscope/tools/amp-train/options.h>
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <fstream>
 #include <map>
