@@ -117,8 +117,9 @@ TEST_CASE("every element is the chain of fused multiply-adds, whatever the shape
 
 TEST_CASE("with scales, every element is the sum of chains times their scales") {
     Tally tally;
-    for (const Shape s : {Shape{1, 1, 1}, {9, 49, 17}, {23, 31, 257}, {70, 200, 64}, {3, 40, 1030}, {193, 50, 20}})
-        for (const std::int64_t block : {1, 16, 32, 128, 600})
+    for (const Shape s :
+         {Shape{1, 1, 1}, {9, 49, 17}, {23, 31, 257}, {70, 200, 64}, {3, 40, 1030}, {193, 50, 20}, {50, 1, 70}})
+        for (const std::int64_t block : {1, 16, 32, 128, 600, 2000}) // one block: complete sums are scaled
             for (const bool specials : {false, true}) tally.merge(check(s, specials ? 1 : 3, specials, block));
     report("scaled matrix products against their definition", tally);
 }
@@ -186,26 +187,33 @@ TEST_CASE("each element belongs to one part, which is complete when it is called
     }
 }
 
-TEST_CASE("a bias is added to complete sums, and rounded once") {
+TEST_CASE("a bias is added to complete sums, which may be scaled, and rounded once") {
     Tally tally;
     for (const Shape s : {Shape{1, 1, 1}, {1, 70, 3}, {50, 1, 7}, {9, 49, 17}, {64, 64, 600}, {4, 3, 0}})
-        for (const int threads : {1, 3})
-            for (int set = 0; set <= static_cast<int>(best_instruction_set()); ++set) {
-                const std::vector<float> a = numbers(s.m * s.k, 1, true), b = numbers(s.k * s.n, 2, true);
-                std::vector<float> bias = numbers(s.n, 3, true);
-                bias.back() = -0.0F;
-                const MatrixView x{a.data(), s.k, 1}, y{b.data(), s.n, 1};
-                std::vector<float> out(static_cast<std::size_t>(s.m * s.n));
-                cpu::matmul(x, y, out.data(), s.m, s.n, s.k, threads, static_cast<InstructionSet>(set), {},
-                            bias.data());
-                for (std::int64_t i = 0; i < s.m * s.n; ++i) {
-                    const float sum =
-                        element(x, y, {}, s.k, i / s.n, i % s.n) + bias[static_cast<std::size_t>(i % s.n)];
-                    tally.expect(
-                        out[static_cast<std::size_t>(i)], std::isnan(sum) ? std::bit_cast<float>(0x7fc00000) : sum,
-                        [&] { return fmt::format("{} x {} x {}, element {}, set {}", s.m, s.n, s.k, i, set); });
+        for (const std::int64_t block : {0, 16, 1000})
+            for (const int threads : {1, 3})
+                for (int set = 0; set <= static_cast<int>(best_instruction_set()); ++set) {
+                    const std::int64_t blocks = block == 0 ? 0 : (s.k + block - 1) / block;
+                    const std::vector<float> a = numbers(s.m * s.k, 1, true), b = numbers(s.k * s.n, 2, true),
+                                             of_a = numbers(s.m * blocks, 4, true),
+                                             of_b = numbers(s.n * blocks, 5, true);
+                    std::vector<float> bias = numbers(s.n, 3, true);
+                    bias.back() = -0.0F;
+                    const MatrixView x{a.data(), s.k, 1}, y{b.data(), s.n, 1};
+                    const cpu::BlockScales scales{block, {of_a.data(), blocks, 1}, {of_b.data(), 1, blocks}};
+                    std::vector<float> out(static_cast<std::size_t>(s.m * s.n));
+                    cpu::matmul(x, y, out.data(), s.m, s.n, s.k, threads, static_cast<InstructionSet>(set), scales,
+                                bias.data());
+                    for (std::int64_t i = 0; i < s.m * s.n; ++i) {
+                        const float sum =
+                            element(x, y, scales, s.k, i / s.n, i % s.n) + bias[static_cast<std::size_t>(i % s.n)];
+                        tally.expect(out[static_cast<std::size_t>(i)],
+                                     std::isnan(sum) ? std::bit_cast<float>(0x7fc00000) : sum, [&] {
+                                         return fmt::format("{} x {} x {}, element {}, set {}, blocks of {}", s.m, s.n,
+                                                            s.k, i, set, block);
+                                     });
+                    }
                 }
-            }
     report("products with a bias against chains of fma and an addition", tally);
 }
 

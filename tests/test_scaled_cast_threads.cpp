@@ -1,4 +1,5 @@
-// The op that casts with scales, on a tensor that several threads share: every number is that of the definition.
+// The op that casts with scales, on a tensor that several threads share: every number and every count is that of the
+// definition.
 #include "sweep.h"
 
 #include <ampscope/formats/block.h>
@@ -8,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -52,7 +54,8 @@ std::map<std::pair<std::int64_t, std::int64_t>, BlockScale> scales_of(const Bloc
     return scales;
 }
 
-void check(const OperandScaling& scaling, bool specials, Tally& tally) {
+/// `saturated`: how many of their elements were.
+void check(const OperandScaling& scaling, bool specials, Tally& tally, std::int64_t& saturated) {
     Program program;
     Graph g(program, precision("fp32"));
     const TensorId x = g.input("x", {rows, columns});
@@ -68,6 +71,8 @@ void check(const OperandScaling& scaling, bool specials, Tally& tally) {
     for (const int threads : {1, 5}) {
         Cpu cpu(program, threads);
         cpu.context = {.seed = 11, .step = 3, .micro_batch = 2, .micro_batches = 4};
+        cpu.counts_roundings = cpu.counts_scalings = true;
+        RoundingCounts counts; // of the definition
         std::ranges::copy(in, cpu[x].begin());
         replay(cpu, program.forward);
         const RandomKey key{.seed = 11, .stream = op->stream, .step = 3};
@@ -78,7 +83,18 @@ void check(const OperandScaling& scaling, bool specials, Tally& tally) {
                          quantize_scaled(blocks.element, in[at], scale, scaling.rounding,
                                          key.word((cpu.context.part() << 40) + at)),
                          [&] { return fmt::format("{}, number {}, {} threads", name_of(scaling.rule), i, threads); });
+            ++counts.elements;
+            if (in[at] == 0 || !std::isfinite(in[at])) continue;
+            ++counts.nonzero;
+            counts.underflow += scale.decode == 0 || cpu[op->out][at] == 0;
+            counts.overflow += scale.decode != 0 && is_clipped(blocks.element, scale.scaled(in[at]), scale);
         }
+        const auto index = static_cast<std::size_t>(op->out.index);
+        CHECK(cpu.roundings()[index] == counts);
+        const ScalingCounts& c = cpu.scalings()[index];
+        CHECK(std::array{c.elements, c.nonzero, c.underflow, c.saturated} ==
+              std::array{counts.elements, counts.nonzero, counts.underflow, counts.overflow});
+        saturated += counts.overflow;
     }
 }
 
@@ -86,6 +102,7 @@ void check(const OperandScaling& scaling, bool specials, Tally& tally) {
 
 TEST_CASE("a cast with scales is that of the definition on any number of threads") {
     Tally tally;
+    std::int64_t saturated = 0;
     for (const auto& [along, across, rule] : {std::tuple(0, 0, ScaleRule::te),
                                               {0, 1, ScaleRule::torchao},
                                               {32, 1, ScaleRule::mx_floor},
@@ -100,6 +117,7 @@ TEST_CASE("a cast with scales is that of the definition on any number of threads
                        .across = by_columns ? along : across,
                        .rule = rule,
                        .rounding = rounding},
-                      rounding == Rounding::nearest_even, tally);
+                      rounding == Rounding::nearest_even, tally, saturated);
+    CHECK(saturated > 0);
     report("casts with scales", tally);
 }

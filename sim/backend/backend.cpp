@@ -1,10 +1,7 @@
 #include <ampscope/sim/backend/backend.h>
 
-#include <ampscope/formats/block.h>
-
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 namespace amp {
 
@@ -29,36 +26,6 @@ ScalingCounts& ScalingCounts::operator+=(const ScalingCounts& other) {
 
 Backend::Backend(const Program& program)
     : program_(program), roundings_(program.tensors.size()), scalings_(program.tensors.size()) {}
-
-void count_scaled(Backend& backend, const op::Quantize& op, std::span<const float> in, std::span<const float> out,
-                  std::span<const BlockScale> scales, std::span<const float> amax) {
-    const BlockScaling& s = op.scaling;
-    const std::int64_t columns = backend.info(op.in).shape.back();
-    const BlockGrid grid = s.grid(static_cast<std::int64_t>(in.size()) / columns, columns);
-    const float max = decode(s.element, s.element.max_code());
-    ScalingCounts c;
-    for (std::size_t b = 0; b < amax.size(); ++b) {
-        c.amax = std::max(c.amax, amax[b]);
-        c.least_scale = b == 0 ? scales[b].encode : std::min(c.least_scale, scales[b].encode);
-        c.largest_scale = std::max(c.largest_scale, scales[b].encode);
-    }
-    c.elements = static_cast<std::int64_t>(in.size());
-    for (std::size_t i = 0; i < in.size(); ++i) {
-        if (in[i] == 0 || !std::isfinite(in[i])) continue;
-        ++c.nonzero;
-        const BlockScale& scale = scales[static_cast<std::size_t>(grid.of(static_cast<std::int64_t>(i)))];
-        const bool vanishes = scale.decode == 0; // E4M3 may round a scale to 0: then all is read as 0
-        c.underflow += vanishes || out[i] == 0;
-        const bool at_end =
-            scale.has_zero_point() ? out[i] == scale.low || out[i] == scale.high : std::fabs(out[i]) == max;
-        c.saturated += !vanishes && at_end && is_clipped(s.element, scale.scaled(in[i]), scale);
-    }
-    const auto index = static_cast<std::size_t>(op.out.index);
-    if (backend.counts_scalings) backend.scalings()[index] += c;
-    if (backend.counts_roundings)
-        backend.roundings()[index] +=
-            {.elements = c.elements, .nonzero = c.nonzero, .underflow = c.underflow, .overflow = c.saturated};
-}
 
 ScaledState scaled_state(const Program& program, const op::Update& op) {
     const auto kept = [&](TensorId id) { return id ? program[id].scaled_as : std::nullopt; };

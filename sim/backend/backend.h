@@ -23,7 +23,7 @@ struct StepContext {
     double loss_scale = 1;   ///< scale by which the loss is multiplied
     double unscale_by = 1;   ///< scale by which gradients are divided
     std::int64_t update = 1; ///< number of this update, from 1; skipped steps do not count
-    double rate_factor = 1;  ///< by which the learning rates of updates are multiplied in this step
+    double warmup = 1;       ///< part of the learning rate that this step has
 
     /// The index of this part of a step: replicas, then micro-batches.
     [[nodiscard]] std::uint64_t part() const {
@@ -94,11 +94,6 @@ class Backend {
     std::vector<RoundingCounts> roundings_;
     std::vector<ScalingCounts> scalings_;
 };
-
-/// Adds what a finished cast with scales did to scalings() and roundings(), if these are counted. `scales` and `amax`
-/// have an element for each block.
-void count_scaled(Backend& backend, const op::Quantize& op, std::span<const float> in, std::span<const float> out,
-                  std::span<const BlockScale> scales, std::span<const float> amax);
 
 /// Which tensors of an update are kept under a scale, and in which format.
 ScaledState scaled_state(const Program& program, const op::Update& op);

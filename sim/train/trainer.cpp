@@ -1,39 +1,18 @@
 #include <ampscope/sim/train/trainer.h>
 
 #include <ampscope/formats/environment.h>
-#include <ampscope/formats/instruction_set.h>
+#include <ampscope/sim/backend/counts.h>
 #include <ampscope/sim/backend/cpu/cpu.h>
 #include <ampscope/sim/program/memory_plan.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <stdexcept>
 
 namespace amp {
 
 namespace {
-
-/// The bits of the largest finite magnitude, which order magnitudes as their values do.
-struct LargestFiniteKernel {
-    AMPSCOPE_KERNEL void run(const float* values, std::size_t n, std::uint32_t* largest) {
-        std::uint32_t most = 0;
-        for (std::size_t i = 0; i < n; ++i) {
-            const std::uint32_t bits = std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffff;
-            const std::uint32_t finite = bits < 0x7f800000 ? bits : 0;
-            most = finite > most ? finite : most;
-        }
-        *largest = most;
-    }
-};
-
-/// The largest finite magnitude, divided by the loss scale.
-double largest(std::span<const float> values, double scale) {
-    std::uint32_t bits = 0;
-    dispatch<LargestFiniteKernel>(best_instruction_set(), values.data(), values.size(), &bits);
-    return std::bit_cast<float>(bits) / scale;
-}
 
 TrainingProgram planned_program(const TrainOptions& options, const Dataset& data, Keeps keeps) {
     TrainingProgram training = build_training_program(options, data);
@@ -117,7 +96,7 @@ StepResult Trainer::compute() {
         else run_op(*backend_, "check", i.op, [&] { group_->run(*backend_, i.op); });
     result.found_inf = backend_->found_inf;
     for (const auto& [name, id] : training_.watched_gradients)
-        result.amax_activation = std::max(result.amax_activation, largest(backend_->read(id), result.scale));
+        result.amax_activation = std::max(result.amax_activation, largest_finite(backend_->read(id)) / result.scale);
     return result;
 }
 
@@ -135,9 +114,9 @@ StepResult Trainer::apply(StepResult result) {
     replay(*backend_, training_.program.unscale);
     result.gradient_norm = backend_->read(training_.norm)[0];
     for (const ParameterTensors& p : training_.parameters)
-        result.amax_weight = std::max(result.amax_weight, largest(backend_->read(p.gradient), 1));
-    c.rate_factor = step_ < options_.warmup ? static_cast<double>(step_ + 1) / static_cast<double>(options_.warmup) : 1;
-    result.learning_rate = options_.optimizer.learning_rate * c.rate_factor;
+        result.amax_weight = std::max(result.amax_weight, largest_finite(backend_->read(p.gradient)));
+    c.warmup = step_ < options_.warmup ? static_cast<double>(step_ + 1) / static_cast<double>(options_.warmup) : 1;
+    result.learning_rate = options_.optimizer.learning_rate * c.warmup;
     if (update.verdict == ScalerVerdict::step) {
         c.update = ++updates_;
         backend_->updates = {};

@@ -168,8 +168,7 @@ struct ScaleKernel {
 void multiply_blocks(Product p) {
     const std::int64_t blocks = p.blocks(), block = p.scales.block, k = p.k;
     const ProductScalesView scales = std::exchange(p.scales, {});
-    constexpr std::int64_t small = 512; // of larger blocks, a pass over the sums costs little
-    if (p.accumulator.is_fp32_chain() && block <= small)
+    if (p.accumulator.is_fp32_chain())
         return matmul(p.a, p.b, p.out, p.m, p.n, p.k, p.threads, p.set,
                       {block, {scales.a, blocks, 1}, {scales.b, 1, blocks}});
     std::vector<float> sums(static_cast<std::size_t>(p.m * p.n)), of_columns(static_cast<std::size_t>(p.n));

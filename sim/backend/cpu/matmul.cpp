@@ -2,113 +2,19 @@
 
 #include <ampscope/formats/batch.h>
 #include <ampscope/sim/backend/cpu/detail/panels.h>
+#include <ampscope/sim/backend/cpu/detail/product_tile.h>
 #include <ampscope/sim/backend/cpu/detail/transpose.h>
-#include <ampscope/sim/backend/kernels/fma.h>
 #include <ampscope/sim/base/parallel.h>
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 namespace amp::cpu {
 
 namespace {
-
-/// An operand as tiles read it: number l of line p + i is data[p * panel + i * line + l * step], if p begins a panel.
-struct Lines {
-    const float* data;
-    std::int64_t panel, line, step;
-};
-
-/// A tile of the operands and of the product. `begins`: its sums are new, and not those in `out`; `ends`: they are
-/// complete: the bias is added, unless it is null, and NaNs become 0x7fc00000.
-struct Tile {
-    Lines a, b;                       ///< whose data begin this tile's panels; b's `line` is 1
-    const float *a_scales, *b_scales; ///< null, or of each block along k, packed as operands are
-    const float* bias;
-    float* out;
-    std::int64_t stride, k, block;
-    bool begins, ends;
-};
-
-/// Rows x columns sums, kept in registers. Numbers of a follow each other along k if it is read `by_lines`, else from
-/// line to line.
-template <int rows, int columns, bool fused, bool by_lines>
-struct Sums {
-    float sum[rows][columns];
-
-    AMPSCOPE_INLINE void add(const Lines& x, const Lines& y, std::int64_t k) {
-        constexpr int together = 3, groups = (rows + together - 1) / together; // so that few registers hold addresses
-        const float* __restrict b = y.data;
-        const float* __restrict a[groups];
-        for (int g = 0; g < groups; ++g) a[g] = x.data + g * together * (by_lines ? x.line : 1);
-        for (std::int64_t l = 0; l < k; ++l, b += y.step) {
-#pragma GCC unroll 16
-            for (int i = 0; i < rows; ++i) {
-                const float factor = a[i / together][i % together * (by_lines ? x.line : 1)];
-#pragma GCC unroll 1 // g++ 12 would unroll 16 columns, and then not find all vectors in them
-                for (int j = 0; j < columns; ++j)
-                    sum[i][j] = fused ? __builtin_fmaf(factor, b[j], sum[i][j])
-                                      : detail::fma_in_double(factor, b[j], sum[i][j]);
-            }
-#pragma GCC unroll 16
-            for (int g = 0; g < groups; ++g) a[g] += by_lines ? 1 : x.step;
-        }
-    }
-};
-
-template <int rows, int columns, bool fused, bool by_lines>
-struct TileKernel {
-    AMPSCOPE_KERNEL void run(const Tile& t) {
-        float* __restrict const out = t.out;
-        const float* __restrict const bias = t.bias;
-        Sums<rows, columns, fused, by_lines> sums;
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; ++i)
-            for (int j = 0; j < columns; ++j) sums.sum[i][j] = t.begins ? 0 : out[i * t.stride + j];
-        sums.add(t.a, t.b, t.k);
-        if (t.ends && bias != nullptr) {
-#pragma GCC unroll 16
-            for (int i = 0; i < rows; ++i)
-                for (int j = 0; j < columns; ++j) sums.sum[i][j] += bias[j];
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; ++i)
-            for (int j = 0; j < columns; ++j)
-                out[i * t.stride + j] = t.ends ? kernels::named(sums.sum[i][j]) : sums.sum[i][j];
-    }
-};
-
-/// With scales: the sum of each block, times both scales, is added to what is in `out`. Operands are packed.
-template <int rows, int columns, bool fused>
-struct ScaledTileKernel {
-    AMPSCOPE_KERNEL void run(const Tile& t) {
-        const float* __restrict a_scales = t.a_scales, * __restrict b_scales = t.b_scales;
-        float* __restrict const out = t.out;
-        Lines a = t.a, b = t.b;
-        for (std::int64_t l = 0; l < t.k; l += t.block, a_scales += a.step, b_scales += columns) {
-            const bool last = l + t.block >= t.k;
-            Sums<rows, columns, fused, false> sums{};
-            sums.add(a, b, last ? t.k - l : t.block);
-            a.data += t.block * a.step;
-            b.data += t.block * b.step;
-            const bool first = t.begins && l == 0, ends = t.ends && last;
-#pragma GCC unroll 16
-            for (int i = 0; i < rows; ++i)
-                for (int j = 0; j < columns; ++j) {
-                    float& total = out[i * t.stride + j];
-                    const float before = first ? -0.0F : total, scale = a_scales[i] * b_scales[j]; // x + -0 is x
-                    const float sum = fused ? __builtin_fmaf(sums.sum[i][j], scale, before)
-                                            : detail::fma_in_double(sums.sum[i][j], scale, before);
-                    total = ends ? kernels::named(sum) : sum;
-                }
-        }
-    }
-};
 
 /// Copies `panels` panels of `width` rows: to[p * depth + l * width + i] = from[l * stride + p + i].
 template <std::int64_t width>
@@ -182,41 +88,6 @@ void pack_encoded(InstructionSet set, MatrixView x, std::int64_t rows, std::int6
         }
 }
 
-template <int rows, int columns, bool fused>
-void run_tile(InstructionSet set, const Tile& t) {
-    if (t.a_scales != nullptr) dispatch<ScaledTileKernel<rows, columns, fused>>(set, t);
-    else if (t.a.line == 1) dispatch<TileKernel<rows, columns, fused, false>>(set, t);
-    else dispatch<TileKernel<rows, columns, fused, true>>(set, t);
-}
-
-/// A third of a tile's rows, if they can be divided: tiles have one, two or three of them.
-template <int rows>
-constexpr int third_of = rows % 3 == 0 ? rows / 3 : rows;
-
-/// Computes a tile of the product, of which tall x wide numbers are needed: at the edges a third or two thirds of a
-/// tile may do.
-template <int rows, int columns, bool fused>
-void make_tile(InstructionSet set, Tile t, std::int64_t tall, std::int64_t wide) {
-    constexpr int third = third_of<rows>;
-    const auto run = [&] {
-        if (tall <= third) run_tile<third, columns, fused>(set, t);
-        else if (tall <= 2 * third && 2 * third < rows) run_tile<2 * third, columns, fused>(set, t);
-        else run_tile<rows, columns, fused>(set, t);
-    };
-    if (wide == columns && tall % third == 0) return run();
-    float edge[rows * columns]{}, bias[columns]{};
-    float* const out = t.out;
-    for (std::int64_t r = 0; r < tall; ++r) std::copy_n(out + r * t.stride, wide, edge + r * columns);
-    const std::int64_t stride = std::exchange(t.stride, columns);
-    t.out = edge;
-    if (t.bias != nullptr) {
-        std::copy_n(t.bias, wide, bias);
-        t.bias = bias;
-    }
-    run();
-    for (std::int64_t r = 0; r < tall; ++r) std::copy_n(edge + r * columns, wide, out + r * stride);
-}
-
 /// An operand with its decode scales; a scale's data are null if there are none.
 struct Operand {
     MatrixView values, scales;
@@ -272,14 +143,14 @@ void make_rows(InstructionSet set, Tile t, std::int64_t tall, std::int64_t width
         t.b.data += columns * t.b.panel;
         t.out += columns;
         if (t.b_scales != nullptr) t.b_scales += columns * blocks;
-        if (t.bias != nullptr) t.bias += columns;
+        t.ending = t.ending.from(0, columns);
     }
 }
 
 /// A product, or one thread's part of it, without the operands.
 struct Result {
     float* out;
-    const float* bias;
+    Ending ending;
     std::int64_t stride, m, n, k, block;
 };
 
@@ -312,7 +183,7 @@ void multiply(InstructionSet set, const Operand& a, const Operand& b, const Resu
                              .b = y,
                              .a_scales = scaled ? own_a.scales.data() + i * blocks : nullptr,
                              .b_scales = scaled ? own_b.scales.data() : nullptr,
-                             .bias = r.bias == nullptr ? nullptr : r.bias + j0,
+                             .ending = r.ending.from(i0 + i, j0),
                              .out = r.out + (i0 + i) * r.stride + j0,
                              .stride = r.stride,
                              .k = depth,
@@ -356,16 +227,25 @@ void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t
                       {scales.block, scales.b.transposed(), scales.a.transposed()},
                       bias == nullptr ? nullptr : biases.data(), turned);
     }
+    std::vector<float> of_rows, of_columns;
+    Operand left{a, scales.a}, right{b.transposed(), scales.b.transposed()};
+    if (scales.block >= k) { // complete sums are scaled
+        for (std::int64_t i = 0; i < m; ++i) of_rows.push_back(scales.a.data[i * scales.a.row_stride]);
+        for (std::int64_t j = 0; j < n; ++j) of_columns.push_back(scales.b.data[j * scales.b.column_stride]);
+        left.scales = right.scales = {};
+    }
+    const bool scaled = left.scales.data != nullptr;
     const ProductPart part = part_of_product(m, n, k, threads);
     const std::int64_t across = (n + part.columns - 1) / part.columns, down = (m + part.rows - 1) / part.rows;
-    const std::int64_t block = scales.block == 0 ? 1 : scales.block;
-    const Operand left{a, scales.a}, right{b.transposed(), scales.b.transposed()};
+    const std::int64_t block = scaled ? scales.block : 1;
+    const Ending ending{of_rows.empty() ? nullptr : of_rows.data(), of_rows.empty() ? nullptr : of_columns.data(),
+                        bias};
     for_each_chunk(static_cast<std::uint64_t>(across * down), 1, threads, [&](std::uint64_t index, std::uint64_t) {
         const auto at = static_cast<std::int64_t>(index);
         const std::int64_t i = at / across * part.rows, j = at % across * part.columns;
         const std::int64_t height = std::min(part.rows, m - i), width = std::min(part.columns, n - j);
         const Operand x = left.from(i, 0, block), y = right.from(j, 0, block);
-        const Result r{out + i * n + j, bias == nullptr ? nullptr : bias + j, n, height, width, k, block};
+        const Result r{out + i * n + j, ending.from(i, j), n, height, width, k, block};
         PartDone placed;
         if (done) placed = [&](std::int64_t row, std::int64_t column, ProductPart p) { done(i + row, j + column, p); };
         switch (set) {

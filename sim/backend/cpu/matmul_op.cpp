@@ -45,38 +45,45 @@ struct Operand {
     }
 };
 
-/// The decode scales of one block along k, for each row of a or column of b.
-std::vector<float> scales_at(const Cpu& cpu, const OperandScale& of, std::int64_t l, bool k_is_rows, std::int64_t k,
-                             std::int64_t others) {
-    const kernels::ScaleLines lines(of.scaling, k_is_rows, k, others);
-    std::vector<float> scales;
-    for (std::int64_t i = 0; i < others; ++i) scales.push_back(cpu[of.scale][static_cast<std::size_t>(lines.at(i, l))]);
-    return scales;
-}
-
-/// The decode scales of an operand; those of a line along k are contiguous.
-std::vector<float> scales_by_line(const Cpu& cpu, const OperandScale& of, bool k_is_rows, std::int64_t k,
-                                  std::int64_t others, std::int64_t block) {
-    const std::int64_t blocks = (k + block - 1) / block;
-    std::vector<float> scales(static_cast<std::size_t>(others * blocks));
-    for (std::int64_t s = 0; s < blocks; ++s) {
-        const std::vector<float> of_block = scales_at(cpu, of, s * block, k_is_rows, k, others);
-        for (std::int64_t i = 0; i < others; ++i)
-            scales[static_cast<std::size_t>(i * blocks + s)] = of_block[static_cast<std::size_t>(i)];
+/// The decode scales of the operands, for each block along k; those of a line along k are contiguous.
+class Scales {
+  public:
+    Scales(const Cpu& cpu, const Matmul& op) {
+        if (!op.a_scale.scale) return;
+        block_ = kernels::scaled_block(op);
+        blocks_ = (op.k + block_ - 1) / block_;
+        a_ = by_line(cpu, op.a_scale, op.transpose_a, op.k, op.m);
+        b_ = by_line(cpu, op.b_scale, !op.transpose_b, op.k, op.n);
     }
-    return scales;
-}
+    [[nodiscard]] cpu::BlockScales of_chain() const {
+        return {block_, {a_.data(), blocks_, 1}, {b_.data(), 1, blocks_}};
+    }
+    [[nodiscard]] cpu::ProductScalesView view(const FormatSpec& format) const {
+        return {a_.data(), b_.data(), format, block_};
+    }
 
-/// A product of scaled operands, as formats/scaled_dot.h defines it.
-void multiply_scaled(Cpu& cpu, const Matmul& op, cpu::MatrixView a, cpu::MatrixView b, float* out, int threads) {
-    const std::int64_t block = kernels::scaled_block(op);
-    const Accumulator& acc = op.arithmetic.accumulate;
-    const FormatSpec fa = cpu.info(op.a).format, fb = cpu.info(op.b).format;
-    const FormatSpec scales = kernels::scales_of_product(op);
-    const std::vector<float> x = scales_by_line(cpu, op.a_scale, op.transpose_a, op.k, op.m, block),
-                             y = scales_by_line(cpu, op.b_scale, !op.transpose_b, op.k, op.n, block);
-    cpu::accumulate_scaled(acc, fa, fb, a, b, {x.data(), y.data(), scales, block}, out, op.m, op.n, op.k, threads);
-    const kernels::UpperFactors upper(op, [&](TensorId id) { return cpu[id].data(); });
+  private:
+    [[nodiscard]] std::vector<float> by_line(const Cpu& cpu, const OperandScale& of, bool k_is_rows, std::int64_t k,
+                                             std::int64_t others) const {
+        const kernels::ScaleLines lines(of.scaling, k_is_rows, k, others);
+        const std::span<const float> scales = cpu[of.scale];
+        std::vector<float> sorted;
+        sorted.reserve(static_cast<std::size_t>(others * blocks_));
+        for (std::int64_t i = 0; i < others; ++i)
+            for (std::int64_t l = 0; l < k; l += block_)
+                sorted.push_back(scales[static_cast<std::size_t>(lines.at(i, l))]);
+        return sorted;
+    }
+
+    std::int64_t block_ = 0, blocks_ = 0;
+    std::vector<float> a_, b_;
+};
+
+/// A product of scaled operands, as formats/scaled_dot.h defines it, and its upper scales.
+void multiply_scaled(Cpu& cpu, const Matmul& op, const Scales& scales, const kernels::UpperFactors& upper,
+                     cpu::MatrixView a, cpu::MatrixView b, float* out, int threads) {
+    cpu::accumulate_scaled(op.arithmetic.accumulate, cpu.info(op.a).format, cpu.info(op.b).format, a, b,
+                           scales.view(kernels::scales_of_product(op)), out, op.m, op.n, op.k, threads);
     if (upper.empty()) return;
     for (std::int64_t i = 0; i < op.m; ++i)
         for (std::int64_t j = 0; j < op.n; ++j) out[i * op.n + j] = upper.applied(out[i * op.n + j], i, j);
@@ -153,19 +160,21 @@ void run(Cpu& cpu, const Matmul& op) {
     const Bias bias(cpu, op);
     float* const out = cpu[op.out].data();
     const Accumulator& accumulator = op.arithmetic.accumulate;
-    const bool finishes_parts = accumulator.is_fp32_chain() && !op.a_scale.scale;
+    const Scales scales(cpu, op);
+    const kernels::UpperFactors upper(op, [&](TensorId id) { return cpu[id].data(); });
+    const bool finishes_parts = accumulator.is_fp32_chain() && upper.empty();
     const bool adds_bias = finishes_parts && !cpu.counts_roundings; // the product does, and rounds what it added
     const Finish finish(cpu, op, adds_bias ? Bias{} : bias);
     const auto product = [&](std::int64_t i, int threads) {
         const cpu::MatrixView left = a.at(i * op.m * op.k), right = b.at(i * op.k * op.n);
         float* const to = out + i * op.m * op.n;
-        if (op.a_scale.scale) return multiply_scaled(cpu, op, left, right, to, threads);
         if (finishes_parts)
-            return cpu::matmul(left, right, to, op.m, op.n, op.k, threads, best_instruction_set(), {},
+            return cpu::matmul(left, right, to, op.m, op.n, op.k, threads, best_instruction_set(), scales.of_chain(),
                                adds_bias ? bias.of(i) : nullptr,
                                [&](std::int64_t row, std::int64_t column, cpu::ProductPart size) {
                                    finish.part(i * op.m + row, column, size);
                                });
+        if (op.a_scale.scale) return multiply_scaled(cpu, op, scales, upper, left, right, to, threads);
         cpu::accumulate(accumulator, kernels::multiplied(op, cpu.info(op.a).format),
                         kernels::multiplied(op, cpu.info(op.b).format), left, right, to, op.m, op.n, op.k, threads);
     };

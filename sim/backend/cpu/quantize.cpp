@@ -1,3 +1,4 @@
+#include <ampscope/sim/backend/counts.h>
 #include <ampscope/sim/backend/cpu/detail/wide.h>
 #include <ampscope/sim/backend/kernels/quantize.h>
 #include <ampscope/sim/base/scale_table.h>
@@ -135,7 +136,7 @@ void run(Cpu& cpu, const Quantize& op) {
     });
     const std::span<float> decode_scales = cpu[op.scale];
     for (std::size_t i = 0; i < scales.size(); ++i) decode_scales[i] = scales[i].decode;
-    if (cpu.counts_scalings || cpu.counts_roundings) count_scaled(cpu, op, in, out, scales, amax);
+    if (cpu.counts_scalings || cpu.counts_roundings) count_scaled(cpu, op, in, out, scales, amax, cpu.threads());
 }
 
 void run(Cpu& cpu, const Hadamard& op) {

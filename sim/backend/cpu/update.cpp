@@ -116,7 +116,7 @@ void op::run(Cpu& cpu, const Update& op) {
     const StepContext& c = cpu.context;
     const UpdateCounts counts = update(op.options,
                                        {.t = c.update,
-                                        .learning_rate = op.options.learning_rate * c.rate_factor,
+                                        .learning_rate = op.options.learning_rate * c.warmup,
                                         .rate_factor = op.rate_factor,
                                         .key = {.seed = c.seed, .stream = op.stream, .step = c.step}},
                                        {.weight_format = format_of(op.weight),

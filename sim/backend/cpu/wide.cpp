@@ -1,6 +1,7 @@
 #include <ampscope/sim/backend/cpu/detail/wide.h>
 
 #include <ampscope/formats/batch.h>
+#include <ampscope/sim/backend/counts.h>
 
 #include <atomic>
 #include <bit>
@@ -33,18 +34,6 @@ struct OddKernel {
     }
 };
 
-template <class T>
-RoundingCounts count(const T* before, const float* after, std::int64_t n) {
-    RoundingCounts c{.elements = n};
-    for (std::int64_t i = 0; i < n; ++i) {
-        const bool nonzero = before[i] != 0 && before[i] - before[i] == 0; // finite
-        c.nonzero += nonzero;
-        c.underflow += nonzero && after[i] == 0;
-        c.overflow += nonzero && after[i] - after[i] != 0;
-    }
-    return c;
-}
-
 void add(RoundingCounts& to, const RoundingCounts& c) {
     const auto add_to = [](std::int64_t& x, std::int64_t y) {
         std::atomic_ref(x).fetch_add(y, std::memory_order_relaxed);
@@ -73,14 +62,15 @@ void round_wide(const FormatSpec& f, const double* wide, float* out, std::int64_
 void store(Cpu& cpu, TensorId out, std::int64_t begin, const double* wide, std::int64_t n) {
     float* const to = cpu[out].data() + begin;
     round_wide(cpu.info(out).format, wide, to, n);
-    if (cpu.counts_roundings) add(cpu.roundings()[static_cast<std::size_t>(out.index)], count(wide, to, n));
+    if (cpu.counts_roundings) add(cpu.roundings()[static_cast<std::size_t>(out.index)], count_rounding(wide, to, n));
 }
 
 void round_floats(Cpu& cpu, TensorId out, std::int64_t begin, const float* in, std::int64_t n) {
     const auto length = static_cast<std::size_t>(n);
     const auto to = cpu[out].subspan(static_cast<std::size_t>(begin), length);
     quantize(cpu.info(out).format, std::span(in, length), to);
-    if (cpu.counts_roundings) add(cpu.roundings()[static_cast<std::size_t>(out.index)], count(in, to.data(), n));
+    if (cpu.counts_roundings)
+        add(cpu.roundings()[static_cast<std::size_t>(out.index)], count_rounding(in, to.data(), n));
 }
 
 void round_in_place(Cpu& cpu, TensorId out, std::int64_t begin, std::int64_t n) {
@@ -94,7 +84,7 @@ void round_counted(Cpu& cpu, TensorId of, const FormatSpec& f, float* x, std::in
     const std::vector<float> before =
         cpu.counts_roundings && of ? std::vector(numbers.begin(), numbers.end()) : std::vector<float>();
     if (f != fp32_format()) quantize(f, numbers, numbers);
-    if (!before.empty()) add(cpu.roundings()[static_cast<std::size_t>(of.index)], count(before.data(), x, n));
+    if (!before.empty()) add(cpu.roundings()[static_cast<std::size_t>(of.index)], count_rounding(before.data(), x, n));
 }
 
 } // namespace amp::cpu

@@ -1,3 +1,4 @@
+#include <ampscope/sim/backend/counts.h>
 #include <ampscope/sim/backend/cuda/wide.cuh>
 #include <ampscope/sim/backend/kernels/quantize.h>
 
@@ -107,7 +108,7 @@ void run(Cuda& cuda, const Quantize& op) {
     cuda::each(cuda.device(), blocks.count(),
                [=] AMPSCOPE_DEVICE(std::int64_t b) { decode_scales[b] = scales[b].decode; });
     if (cuda.counts_scalings || cuda.counts_roundings)
-        count_scaled(cuda, op, cuda.read(op.in), cuda.read(op.out), memory.read(), amax.read());
+        count_scaled(cuda, op, cuda.read(op.in), cuda.read(op.out), memory.read(), amax.read(), 0);
 }
 
 void run(Cuda& cuda, const Hadamard& op) {

@@ -95,7 +95,7 @@ void run(Cuda& cuda, const Update& op) {
     const auto format_of = [&](TensorId id) { return id ? cuda.info(id).format : format("fp32"); };
     const StepContext& c = cuda.context;
     const UpdateStep step{.t = c.update,
-                          .learning_rate = op.options.learning_rate * c.rate_factor,
+                          .learning_rate = op.options.learning_rate * c.warmup,
                           .rate_factor = op.rate_factor,
                           .key = {.seed = c.seed, .stream = op.stream, .step = c.step}};
     const ParameterState state{.weight_format = format_of(op.weight),

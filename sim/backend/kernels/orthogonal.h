@@ -15,12 +15,7 @@ template <bool contract>
 struct LerpOpKernel {
     AMPSCOPE_KERNEL void run(std::int64_t begin, std::int64_t n, double* wide, const float* a, const float* b,
                              float w) {
-        const bool near = w < 0.5F;
-        const float factor = near ? w : w - 1;
-        for (std::int64_t i = 0; i < n; ++i) {
-            const float x = a[begin + i], y = b[begin + i];
-            wide[i] = multiply_add<contract, false>(factor, y - x, near ? x : y);
-        }
+        for (std::int64_t i = 0; i < n; ++i) wide[i] = lerp<contract, false>(a[begin + i], b[begin + i], w);
     }
 };
 

@@ -85,14 +85,18 @@ struct AddSquareKernel {
     }
 };
 
+/// a + w (b - a), computed from b if w is 0.5 or more, as torch.lerp does.
+template <bool contract, bool fused>
+AMPSCOPE_INLINE float lerp(float a, float b, float w) {
+    const bool near = w < 0.5F;
+    return multiply_add<contract, fused>(near ? w : w - 1, b - a, near ? a : b);
+}
+
 template <bool contract, bool fused>
 struct LerpKernel {
     AMPSCOPE_KERNEL void run(float* m, const float* g, float w, std::size_t n) {
-        const bool near = w < 0.5F;
-        const float factor = near ? w : w - 1;
         AMPSCOPE_INDEPENDENT
-        for (std::size_t i = 0; i < n; ++i)
-            m[i] = multiply_add<contract, fused>(factor, g[i] - m[i], near ? m[i] : g[i]);
+        for (std::size_t i = 0; i < n; ++i) m[i] = lerp<contract, fused>(m[i], g[i], w);
     }
 };
 
@@ -197,17 +201,16 @@ struct TorchAoKernel {
         const auto correction = static_cast<float>(f->correction1), eps = static_cast<float>(f->eps);
         const float root = std::sqrt(static_cast<float>(f->correction2));
         const bool contracts = f->contracts;
-        const auto lerp = [contracts](float* at, const float* to, float w) {
-            if (contracts) LerpKernel<true, false>::run(at, to, w, 1);
-            else LerpKernel<false, false>::run(at, to, w, 1);
+        const auto approach = [contracts](float& from, float to, float w) {
+            from = contracts ? lerp<true, false>(from, to, w) : lerp<false, false>(from, to, w);
         };
         for (std::size_t i = 0; i < n; ++i) {
             float g = gradient[i];
             if (f->decouples) weight[i] -= shrinks * weight[i];
             else g += decay * weight[i];
             const float square = g * g;
-            lerp(m + i, &g, towards1);
-            lerp(v + i, &square, towards2);
+            approach(m[i], g, towards1);
+            approach(v[i], square, towards2);
             change[i] = -(rate * (m[i] / correction) / (std::sqrt(v[i]) / root + eps));
         }
     }

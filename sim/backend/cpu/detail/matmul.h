@@ -48,7 +48,7 @@ using PartDone = std::function<void(std::int64_t row, std::int64_t column, Produ
 ///
 /// With a bias, n numbers, out = s_k + bias(j), rounded likewise.
 ///
-/// With scales, which exclude a bias, each block has such a sum of its own, and out = t_c, the total after the last:
+/// With scales, each block has such a sum s of its own, and what the bias is added to is t_c, the total after the last:
 /// t_1 = s * (a(i, 1) * b(1, j)), t_(c+1) = fma(s, a(i, c) * b(c, j), t_c).
 void matmul(MatrixView a, MatrixView b, float* out, std::int64_t m, std::int64_t n, std::int64_t k, int threads = 0,
             InstructionSet set = best_instruction_set(), const BlockScales& scales = {}, const float* bias = nullptr,
