@@ -1,5 +1,6 @@
 #include <ampscope/formats/block.h>
 
+#include <ampscope/formats/environment.h>
 #include <ampscope/formats/instruction_set.h>
 
 #include <algorithm>
@@ -106,6 +107,7 @@ std::vector<float> block_amax(const BlockScaling& scaling, std::span<const float
 
 void quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,
                      std::span<const BlockScale> scales, std::span<float> out, const BatchOptions& options) {
+    const FloatEnvironment environment;
     const bool divides = !scales.empty() && scales.front().divisor != 0;
     if (std::ranges::any_of(scales, [&](const BlockScale& s) { return (s.divisor != 0) != divides; }))
         throw std::invalid_argument("scales to divide by and scales to multiply by in one call");
@@ -126,6 +128,7 @@ void quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std
 
 std::vector<float> quantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,
                                    std::int64_t columns, std::span<float> out, const BatchOptions& options) {
+    const FloatEnvironment environment;
     const BlockGrid grid = scaling.grid(rows, columns);
     const std::vector<float> amax = block_amax(scaling, in, rows, columns),
                              upper = upper_scales(scaling, amax, rows, columns);
@@ -140,6 +143,7 @@ std::vector<float> quantize_blocks(const BlockScaling& scaling, std::span<const 
 
 void dequantize_blocks(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows, std::int64_t columns,
                        std::span<const float> decode_scales, std::span<float> out) {
+    const FloatEnvironment environment;
     scale_rows(scaling.grid(rows, columns), in, rows, decode_scales, false, out);
 }
 

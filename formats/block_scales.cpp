@@ -1,6 +1,7 @@
 // The scales of tensors' blocks: see block.h.
 #include <ampscope/formats/block.h>
 
+#include <ampscope/formats/environment.h>
 #include <ampscope/formats/instruction_set.h>
 
 #include <algorithm>
@@ -88,6 +89,7 @@ void correct(const BlockScaling& scaling, std::span<const float> in, std::int64_
 
 std::vector<BlockRange> block_ranges(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,
                                      std::int64_t columns) {
+    const FloatEnvironment environment;
     const BlockGrid grid = scaling.grid(rows, columns);
     std::vector<BlockRange> ranges(static_cast<std::size_t>(grid.count()));
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -105,6 +107,7 @@ std::vector<BlockRange> block_ranges(const BlockScaling& scaling, std::span<cons
 
 std::vector<float> upper_scales(const BlockScaling& scaling, std::span<const float> amax, std::int64_t rows,
                                 std::int64_t columns) {
+    const FloatEnvironment environment;
     const BlockGrid grid = scaling.grid(rows, columns);
     std::vector<float> upper(static_cast<std::size_t>(scaling.upper_count(rows, columns)));
     for (std::size_t b = 0; b < amax.size(); ++b) {
@@ -118,6 +121,7 @@ std::vector<float> upper_scales(const BlockScaling& scaling, std::span<const flo
 std::vector<BlockScale> block_scales(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,
                                      std::int64_t columns, std::span<const float> amax, std::span<const float> upper,
                                      const RandomKey& key, std::uint64_t first_block) {
+    const FloatEnvironment environment;
     const BlockGrid grid = scaling.grid(rows, columns);
     if (scaling.rule == ScaleRule::affine) {
         const std::vector<BlockRange> ranges = block_ranges(scaling, in, rows, columns);

@@ -42,21 +42,23 @@ void add_formats(std::vector<Computation>& all) {
                            }
                        }});
     }
-    all.push_back({"blocks", [](int, Bits& results) {
-                       const std::vector<float> x = mixed_floats(64 * 64, false);
-                       const BlockScaling scaling{.rows = 1, .columns = 32, .rule = ScaleRule::mx_floor};
-                       const std::vector<float> amax = block_amax(scaling, x, 64, 64);
-                       std::vector<BlockScale> scales;
-                       std::vector<float> decoding, out(x.size());
-                       for (const float a : amax) {
-                           scales.push_back(block_scale(scaling.rule, scaling.element, a));
-                           decoding.push_back(scales.back().decode);
-                       }
-                       quantize_blocks(scaling, x, 64, 64, scales, out);
-                       results << amax << decoding << out;
-                       dequantize_blocks(scaling, out, 64, 64, decoding, out);
-                       results << out;
-                   }});
+    for (const ScaleRule rule : {ScaleRule::mx_floor, ScaleRule::te, ScaleRule::nvfp4, ScaleRule::affine})
+        all.push_back({fmt::format("blocks of {}", name_of(rule)), [rule](int, Bits& results) {
+                           const std::vector<float> x = mixed_floats(64 * 64, false);
+                           const BlockScaling scaling{.element = format(rule == ScaleRule::affine ? "int8" : "e4m3"),
+                                                      .rows = 1,
+                                                      .columns = 32,
+                                                      .rule = rule};
+                           const std::vector<float> amax = block_amax(scaling, x, 64, 64),
+                                                    upper = upper_scales(scaling, amax, 64, 64);
+                           const std::vector<BlockScale> scales = block_scales(scaling, x, 64, 64, amax, upper);
+                           std::vector<float> decoding, out(x.size());
+                           for (const BlockScale& s : scales) decoding.push_back(s.decode);
+                           quantize_blocks(scaling, x, 64, 64, scales, out);
+                           results << amax << upper << decoding << out;
+                           dequantize_blocks(scaling, out, 64, 64, decoding, out);
+                           results << out;
+                       }});
 }
 
 } // namespace

@@ -163,7 +163,8 @@ TEST_CASE("sums of squares keep their exponents") {
     sum.add(1e200);
     CHECK(std::isinf(sum.value()));
     CHECK(sum.root().first * std::ldexp(1.0, sum.root().second) == doctest::Approx(1e200));
-    for (const char* bad : {"", "0x", "0x1", "0x1p", "0x1p9999", "1p3", "0x1p3 ", "0x20000000000000p1"})
+    for (const char* bad :
+         {"", "0x", "0x1", "0x1p", "0x1p9999", "1p3", "0x1p3 ", "0x20000000000000p1", "0x1p-2147483648"})
         CHECK_MESSAGE(!SquareSum::read(bad), bad);
 }
 

@@ -255,6 +255,14 @@ TEST_CASE("a run of which only histograms remain is counted once, however often 
     write_file(copy / "histograms.jsonl", other);
     CHECK(counted({copy, logs}, {}).tensors.size() == 36);
 
+    // A row that is of no exponent makes its line unreadable.
+    const std::size_t key = text.find("\"rows\":{\"") + 9, end = text.find('"', key);
+    for (const char* exponent : {"-2147483648", "20001", "3x", ""}) {
+        CAPTURE(exponent);
+        write_file(copy / "histograms.jsonl", std::string(text).replace(key, end - key, exponent));
+        CHECK(histogram_findings({copy}, options).tensors.size() == 17);
+    }
+
     write_file(copy / "histograms.jsonl", "");
     const std::vector<std::string> errors = histogram_findings({copy}, options).errors;
     REQUIRE(errors.size() == 1);

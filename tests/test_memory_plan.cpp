@@ -218,6 +218,15 @@ TEST_CASE("trainings whose free memory holds NaNs") {
     }
 }
 
+TEST_CASE("nobody evaluates within a step, whose gradients share memory with activations") {
+    const Dataset data = digits_data();
+    Trainer once(options_of({"mlp", "fp32"}), data, 1), halves(once.options(), data, 1);
+    const StepResult computed = halves.compute();
+    CHECK_THROWS_AS(halves.evaluate(), std::logic_error);
+    CHECK(halves.apply(computed).gradient_norm == once.step().gradient_norm);
+    CHECK(halves.evaluate().loss == once.evaluate().loss);
+}
+
 TEST_CASE("places that overlap are found") {
     const Dataset data = modular_data(13);
     const Trainer trainer(options_of({"gpt", "fp32"}), data, 1);

@@ -1,6 +1,7 @@
 #include <ampscope/tools/command_line.h>
 
 #include <ampscope/formats/names.h>
+#include <ampscope/sim/base/number.h>
 #include <ampscope/sim/base/ranks.h>
 #include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/tensor_file.h>
@@ -14,7 +15,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
@@ -141,13 +141,10 @@ class FoldedHelp final : public CLI::Formatter {
     }
 };
 
+/// With a + in front, or without.
 template <class T>
-std::optional<T> number_of(std::string_view text) {
-    if (text.starts_with('+')) text.remove_prefix(1);
-    T value{};
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc{} && end == text.data() + text.size() && !text.empty() ? std::optional(value)
-                                                                                     : std::nullopt;
+std::optional<T> signed_number_of(std::string_view text) {
+    return number_of<T>(text.starts_with('+') ? text.substr(1) : text);
 }
 
 } // namespace
@@ -335,8 +332,8 @@ std::string CommandLine::usage_text(const CLI::ParseError& error) const {
 CLI::Validator whole_number(std::int64_t low, std::uint64_t high) {
     const auto check = [low, high](std::string& text) -> std::string {
         const bool negative = text.starts_with('-');
-        const std::optional<std::int64_t> below = negative ? number_of<std::int64_t>(text) : std::nullopt;
-        const std::optional<std::uint64_t> above = negative ? std::nullopt : number_of<std::uint64_t>(text);
+        const std::optional<std::int64_t> below = negative ? signed_number_of<std::int64_t>(text) : std::nullopt;
+        const std::optional<std::uint64_t> above = negative ? std::nullopt : signed_number_of<std::uint64_t>(text);
         if (!(below && *below >= low) && !(above && *above <= high && (low <= 0 || *above >= std::uint64_t(low))))
             return fmt::format("expected a whole number from {} to {}, not '{}'", low, high, text);
         text = below ? std::to_string(*below) : std::to_string(*above);
@@ -361,7 +358,7 @@ std::string either(std::span<const std::string_view> names) {
 
 CLI::Validator real_number(double low, double high, Ends ends) {
     const auto check = [=](std::string& text) -> std::string {
-        const std::optional<double> x = number_of<double>(text);
+        const std::optional<double> x = signed_number_of<double>(text);
         const bool above = x && (ends == Ends::high ? *x > low : *x >= low);
         if (above && (ends == Ends::low ? *x < high : *x <= high) && std::isfinite(*x)) return "";
         const std::string lower = fmt::format("{} {}", ends == Ends::high ? "above" : "from", low);

@@ -2,6 +2,7 @@
 
 #include <ampscope/formats/arithmetic.h>
 #include <ampscope/formats/environment.h>
+#include <ampscope/sim/base/number.h>
 
 #include <charconv>
 #include <cmath>
@@ -105,14 +106,14 @@ std::optional<SquareSum> SquareSum::read(std::string_view text) {
     if (!text.starts_with("0x")) return std::nullopt;
     const char* const last = text.data() + text.size();
     std::uint64_t significand = 0;
-    int exponent = 0;
     const auto [p, problem] = std::from_chars(text.data() + 2, last, significand, 16);
     if (problem != std::errc{} || p == last || *p != 'p' || significand >> 53 != 0) return std::nullopt;
-    const auto [end, other] = std::from_chars(p + 1, last, exponent);
-    if (other != std::errc{} || end != last || std::abs(exponent) > 2 * width * middle) return std::nullopt;
+    constexpr int farthest = 2 * width * middle;
+    const std::optional<int> exponent = number_of({p + 1, last}, -farthest, farthest);
+    if (!exponent) return std::nullopt;
     int shift = 0;
     const double m = std::frexp(static_cast<double>(significand), &shift);
-    return from_parts(m, exponent + shift);
+    return from_parts(m, *exponent + shift);
 }
 
 } // namespace amp

@@ -1,5 +1,7 @@
 #include <ampscope/sim/analysis/exact_sum.h>
 
+#include <ampscope/sim/base/number.h>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -121,16 +123,14 @@ std::optional<ExactSum> ExactSum::read(std::string_view text) {
     }
     const std::size_t cut = text.find('p');
     if (!text.starts_with("0x") || cut == std::string_view::npos || cut > longest) return std::nullopt;
-    int exponent = 0;
-    const auto [end, error] = std::from_chars(text.data() + cut + 1, text.data() + text.size(), exponent);
-    if (error != std::errc{} || end != text.data() + text.size() || exponent < -farthest || exponent > farthest)
-        return std::nullopt;
-    for (std::size_t last = cut; last > 2; last = last > 10 ? last - 8 : 2, exponent += limb_bits) {
+    std::optional<int> exponent = number_of(text.substr(cut + 1), -farthest, farthest);
+    if (!exponent) return std::nullopt;
+    for (std::size_t last = cut; last > 2; last = last > 10 ? last - 8 : 2, *exponent += limb_bits) {
         const std::size_t first = last > 10 ? last - 8 : 2;
         std::uint32_t digits = 0;
         const auto [stop, fault] = std::from_chars(text.data() + first, text.data() + last, digits, 16);
         if (fault != std::errc{} || stop != text.data() + last) return std::nullopt;
-        sum.add_product(digits, 1, exponent);
+        sum.add_product(digits, 1, *exponent);
     }
     return sum.text() == text ? std::optional(sum) : std::nullopt;
 }

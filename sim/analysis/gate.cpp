@@ -2,9 +2,9 @@
 
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/analysis/histogram.h>
+#include <ampscope/sim/base/number.h>
 
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -15,13 +15,6 @@ namespace {
 
 constexpr std::array<std::string_view, 7> class_names = {"underflow", "subnormal", "normal", "overflow",
                                                          "zero",      "nan",       "inf"};
-
-std::optional<int> parse_integer(std::string_view text) {
-    int value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-    return value;
-}
 
 /// Parses a gate from left to right; every error names its place.
 class Parser {
@@ -163,12 +156,9 @@ Gate parse_gate(std::string_view text) {
 double parse_scale(std::string_view text) {
     const FloatEnvironment environment;
     if (text.starts_with("2^")) {
-        if (const std::optional<int> log2 = parse_integer(text.substr(2)); log2 && std::abs(*log2) <= 1000)
-            return std::ldexp(1.0, *log2);
-    } else {
-        double value = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-        if (error == std::errc{} && end == text.data() + text.size() && value > 0 && std::isfinite(value)) return value;
+        if (const std::optional<int> log2 = number_of(text.substr(2), -1000, 1000)) return std::ldexp(1.0, *log2);
+    } else if (const std::optional<double> value = number_of<double>(text)) {
+        if (*value > 0 && std::isfinite(*value)) return *value;
     }
     throw std::invalid_argument("scale '" + std::string(text) + "': expected 2^K or a positive number");
 }

@@ -3,6 +3,7 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/analysis/histogram_json.h>
 #include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/base/number.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/json_reader.h>
 #include <ampscope/sim/io/run_facts.h>
@@ -51,12 +52,12 @@ RecordedMagnitudes parsed(const std::string& text, const std::filesystem::path& 
     if (!(r.scale > 0) || !std::isfinite(r.scale)) throw std::runtime_error("no loss scale");
     if (line.at("mantissa_classes").get<int>() != mantissa_classes) throw std::runtime_error("other mantissa classes");
     for (const auto& [exponent, counts] : line.at("rows").items()) {
-        const int e = std::stoi(exponent);
-        if (std::abs(e) > most_exponent) throw std::runtime_error("an exponent that no type has");
+        const std::optional<int> e = number_of(exponent, -most_exponent, most_exponent);
+        if (!e) throw std::runtime_error("an exponent that no type has");
         MantissaRow row{};
         if (counts.size() > row.size()) throw std::runtime_error("too many mantissa classes");
         for (std::size_t i = 0; i < counts.size(); ++i) row[i] = count_of(counts[i]);
-        r.magnitudes.rows[e] = row;
+        r.magnitudes.rows[*e] = row;
     }
     if (line.contains("count") && count_of(line["count"]) != r.magnitudes.count())
         throw std::runtime_error("counts that do not add up");
@@ -125,8 +126,8 @@ class Repeats {
 
 Censoring censoring_of(const RecordedTensor& tensor, const MagnitudeHistogram& unscaled, double scale) {
     if (!is_gradient(tensor.kind)) return {};
-    return censoring_of({tensor.entry.stored().format, tensor.backward, scale, unscaled.zero, least_log2(unscaled),
-                         tensor.kind});
+    return censoring_of(
+        {tensor.entry.stored().format, tensor.backward, scale, unscaled.zero, least_log2(unscaled), tensor.kind});
 }
 
 Json histogram_line(const RecordedMagnitudes& r) {

@@ -1,9 +1,10 @@
 #include <ampscope/sim/base/ranks.h>
 
+#include <ampscope/sim/base/number.h>
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
@@ -27,10 +28,7 @@ std::filesystem::path find_module() {
 /// The whole number that a variable of the environment holds; 0 if it holds none.
 int number_in(const char* variable) {
     const char* const text = std::getenv(variable);
-    const std::string_view digits = text == nullptr ? "" : text;
-    int number = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    return error == std::errc{} && end == digits.data() + digits.size() ? number : 0;
+    return number_of<int>(text == nullptr ? "" : text).value_or(0);
 }
 
 } // namespace

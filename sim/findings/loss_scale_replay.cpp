@@ -4,10 +4,10 @@
 #include <ampscope/formats/names.h>
 #include <ampscope/sim/analysis/gate.h>
 #include <ampscope/sim/analysis/measure.h>
+#include <ampscope/sim/base/number.h>
 #include <ampscope/sim/io/step_log.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 
@@ -181,9 +181,7 @@ class Walk {
 
 template <class T>
 T whole(std::string_view key, std::string_view text) {
-    T value{};
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc() && end == text.data() + text.size()) return value;
+    if (const std::optional<T> value = number_of<T>(text)) return *value;
     throw std::invalid_argument(fmt::format("loss scaler: {}={}: expected a whole number", key, text));
 }
 

@@ -1,7 +1,8 @@
 #include <ampscope/sim/io/dump_path.h>
 
+#include <ampscope/sim/base/number.h>
+
 #include <array>
-#include <charconv>
 
 namespace amp {
 
@@ -24,10 +25,7 @@ constexpr std::array dumped_tensors = {
 /// The number that follows `prefix`, and nothing else.
 std::optional<std::int64_t> number_after(std::string_view text, std::string_view prefix) {
     if (!text.starts_with(prefix) || text.size() == prefix.size() || text[prefix.size()] == '-') return std::nullopt;
-    std::int64_t number = 0;
-    const auto [end, problem] = std::from_chars(text.data() + prefix.size(), text.data() + text.size(), number);
-    if (problem != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-    return number;
+    return number_of<std::int64_t>(text.substr(prefix.size()));
 }
 
 } // namespace

@@ -10,6 +10,7 @@
 #include <cctype>
 #include <cstring>
 #include <deque>
+#include <limits>
 
 namespace amp {
 
@@ -63,10 +64,11 @@ std::string described_dtype(const pickle::Tensor& t) {
 
 using transformer_engine::Quantized;
 
-/// The number of elements; or the product of the dimensions from one to another.
+/// The number of elements, or the product of the dimensions from one to another; 2^64 - 1 if that is larger.
 std::uint64_t count_of(const pickle::Tensor& t, std::size_t from, std::size_t to) {
     std::uint64_t count = 1;
-    for (std::size_t i = from; i < to; ++i) count *= t.shape[i];
+    for (std::size_t i = from; i < to; ++i)
+        if (__builtin_mul_overflow(count, t.shape[i], &count)) return std::numeric_limits<std::uint64_t>::max();
     return count;
 }
 std::uint64_t count_of(const pickle::Tensor& t) { return count_of(t, 0, t.shape.size()); }

@@ -2,6 +2,7 @@
 
 #include <ampscope/formats/environment.h>
 #include <ampscope/formats/names.h>
+#include <ampscope/sim/base/number.h>
 #include <ampscope/sim/io/dump_path.h>
 #include <ampscope/sim/io/folder.h>
 #include <ampscope/sim/io/json_reader.h>
@@ -10,7 +11,6 @@
 #include <ampscope/sim/io/step_log.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <set>
@@ -32,19 +32,13 @@ std::optional<std::int64_t> step_in_name(const fs::path& file) {
     const std::string_view before = std::string_view(stem).substr(0, begin);
     const bool apart = before.empty() || before.ends_with('_') || before.ends_with('-') || before.ends_with("step") ||
                        before.ends_with("iter");
-    std::int64_t step = 0;
-    const auto [end, problem] = std::from_chars(stem.data() + begin, stem.data() + stem.size(), step);
-    if (!apart || begin == stem.size() || problem != std::errc{}) return std::nullopt;
-    return step;
+    return apart ? number_of<std::int64_t>(std::string_view(stem).substr(begin)) : std::nullopt;
 }
 
 template <class T>
 T parse_metadata(const TensorFile& file, const std::string& key, const std::string& text) {
-    T value{};
-    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (problem != std::errc{} || end != text.data() + text.size())
-        throw FileError(file.path(), "metadata: " + key + " '" + text + "' is not a number");
-    return value;
+    if (const std::optional<T> value = number_of<T>(text)) return *value;
+    throw FileError(file.path(), "metadata: " + key + " '" + text + "' is not a number");
 }
 
 /// The kinds that a file states, by tensor.

@@ -2,9 +2,9 @@
 #include <ampscope/sim/program/scaling_recipe.h>
 
 #include <ampscope/formats/names.h>
+#include <ampscope/sim/base/number.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <stdexcept>
@@ -14,22 +14,16 @@
 namespace amp {
 
 int whole_number(std::string_view text, int least, int most) {
-    int n = least - 1;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-    if (error != std::errc() || end != text.data() + text.size() || n < least || n > most)
-        throw std::invalid_argument(fmt::format("expected a whole number from {} to {}", least, most));
-    return n;
+    if (const std::optional<int> n = number_of(text, least, most)) return *n;
+    throw std::invalid_argument(fmt::format("expected a whole number from {} to {}", least, most));
 }
 
 namespace {
 
 /// A number up to 1.
 float fraction(std::string_view text, float least) {
-    float x = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
-    if (error != std::errc() || end != text.data() + text.size() || !(x >= least && x <= 1))
-        throw std::invalid_argument(fmt::format("expected a number from {} to 1", least));
-    return x;
+    if (const std::optional<float> x = number_of(text, least, 1.0F)) return *x;
+    throw std::invalid_argument(fmt::format("expected a number from {} to 1", least));
 }
 
 /// One of two words: whether it is the second.

@@ -1,13 +1,13 @@
 #include <ampscope/sim/train/experiment.h>
 
 #include <ampscope/formats/environment.h>
+#include <ampscope/sim/base/number.h>
 #include <ampscope/sim/base/parallel.h>
 #include <ampscope/sim/io/json_value.h>
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/sim/train/configuration.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
@@ -84,11 +84,8 @@ struct Notes {
 Notes notes_from(const Json& json) {
     const auto number = [](const Json& text) { // as {fmt} writes numbers: "nan", "-inf", "0.25"
         const auto digits = text.get<std::string>();
-        double value = 0;
-        const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-        if (problem != std::errc() || end != digits.data() + digits.size())
-            throw std::invalid_argument("'" + digits + "' is no number");
-        return value;
+        if (const std::optional<double> value = number_of<double>(digits)) return *value;
+        throw std::invalid_argument("'" + digits + "' is no number");
     };
     const Json &roundings = json.at("roundings"), &updates = json.at("updates"), &error = json.at("gradient_error");
     Notes notes{.losses = {},

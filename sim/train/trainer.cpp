@@ -77,6 +77,7 @@ StepResult Trainer::compute() {
     c.step = static_cast<std::uint32_t>(step_);
     c.loss_scale = scaler_.scale;
     c.training = true;
+    in_step_ = true;
     std::vector<double> losses;
     if (group_ == nullptr) {
         for (c.replica = 0; c.replica < c.replicas; ++c.replica) run_replica(losses);
@@ -102,6 +103,7 @@ StepResult Trainer::compute() {
 
 StepResult Trainer::apply(StepResult result) {
     const FloatEnvironment environment;
+    in_step_ = false;
     StepContext& c = backend_->context;
     const LossScalerRow& row = options_.precision.loss_scaler;
     const LossScalerUpdate update = update_scale(row.options, scaler_, result.found_inf);
@@ -129,6 +131,7 @@ StepResult Trainer::apply(StepResult result) {
 }
 
 Evaluation Trainer::evaluate() {
+    if (in_step_) throw std::logic_error("[train] evaluate() between compute() and apply(): gradients would be lost");
     backend_->context.training = false;
     backend_->context.replica = 0;
     return evaluate_network(*backend_, training_.network, data_, options_.batch);

@@ -45,7 +45,8 @@ class Trainer {
 
     /// One step. Throws std::runtime_error if the loss scaler gives up.
     StepResult step() { return apply(compute()); }
-    /// A step in two halves; between them gradients are still multiplied by the loss scale.
+    /// A step in two halves; between them gradients are still multiplied by the loss scale, and evaluate(), which would
+    /// use their memory, throws std::logic_error.
     StepResult compute();
     StepResult apply(StepResult result);
 
@@ -79,6 +80,7 @@ class Trainer {
     Shuffle shuffle_;
     LossScalerState scaler_;
     std::int64_t step_ = 0, updates_ = 0;
+    bool in_step_ = false;       ///< between compute() and apply()
     RankGroup* group_ = nullptr; ///< none: all replicas run here
 };
 

@@ -1,5 +1,6 @@
 #include <ampscope/formats/accumulator.h>
 #include <ampscope/formats/block.h>
+#include <ampscope/sim/base/number.h>
 #include <ampscope/sim/findings/selection.h>
 #include <ampscope/tools/amp-histogram/options.h>
 #include <ampscope/tools/command_line.h>
@@ -10,7 +11,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -40,11 +40,8 @@ Gates: FORMAT[@SCALE].CLASS[/all|/nonzero] < or <= LIMIT[%]; an integer without
 
 template <class T>
 T parse_whole(const char* option, std::string_view text) {
-    T value{};
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size())
-        throw std::invalid_argument(fmt::format("{}: '{}' is not a whole number in range", option, text));
-    return value;
+    if (const std::optional<T> value = number_of<T>(text)) return *value;
+    throw std::invalid_argument(fmt::format("{}: '{}' is not a whole number in range", option, text));
 }
 
 std::vector<FormatSpec> parse_formats(const std::vector<std::string>& names) {

@@ -1,9 +1,9 @@
 #include <ampscope/sim/analysis/conformance/detail/header.h>
 
+#include <ampscope/sim/base/number.h>
 #include <ampscope/sim/io/tensor_file.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 #include <stdexcept>
 
@@ -24,11 +24,8 @@ std::string columns_text(const Question& q) {
 }
 
 std::uint64_t whole(std::string_view text) {
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size())
-        throw std::invalid_argument(fmt::format("'{}' is no whole number", text));
-    return value;
+    if (const auto value = number_of<std::uint64_t>(text)) return *value;
+    throw std::invalid_argument(fmt::format("'{}' is no whole number", text));
 }
 
 /// A line of the header: how it is written, or nothing where the operation does not have it, and how it is read.

@@ -54,10 +54,10 @@ void run(On& on, const Lerp& op) {
 template <class On>
 void run(On& on, const Normalize& op) {
     const FormatSpec& f = on.info(op.norm).format;
-    const float least = op.adds ? static_cast<float>(op.least) : quantize(f, op.least);
+    const float least = op.adds_least ? static_cast<float>(op.least) : quantize(f, op.least);
     const float infinite_from = op.overflows ? 0x1p64F : std::numeric_limits<float>::infinity();
     map(on, kernels::NormalizeKernel{}, op.out, on.in(op.in), on.in(op.norm), least, infinite_from, FormatSpec{f},
-        op.adds);
+        op.adds_least);
 }
 
 template <class On>

@@ -1,5 +1,6 @@
 #include <ampscope/sim/findings/detail/adam_checkpoint.h>
 
+#include <ampscope/sim/base/number.h>
 #include <ampscope/sim/base/text.h>
 #include <ampscope/sim/findings/detail/checkpoint_weights.h>
 #include <ampscope/sim/io/optimizer_state.h>
@@ -9,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <set>
 
 namespace amp::detail {
@@ -31,12 +31,6 @@ struct Optimizer {
     std::map<std::string, State> states;
     Values values; ///< of its file
 };
-
-std::optional<std::size_t> number_in(const std::string& text) {
-    std::size_t number = 0;
-    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-    return problem == std::errc{} && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
-}
 
 std::optional<double> real_in(const Values& values, const std::string& name) {
     const auto found = values.find(name);
@@ -112,7 +106,7 @@ std::vector<std::string> numbered_groups(const Optimizer& optimizer) {
 std::map<std::string, std::string> own_names(const Optimizer& optimizer) {
     std::map<std::string, std::string> names;
     for (const auto& [parameter, state] : optimizer.states)
-        if (!number_in(parameter)) names[parameter] = parameter;
+        if (!number_of<std::size_t>(parameter)) names[parameter] = parameter;
     for (const std::string& group : numbered_groups(optimizer))
         for (std::size_t i = 0;; ++i) {
             const std::string place = fmt::format("{}params.{}", group, i);
@@ -130,7 +124,7 @@ std::map<std::string, const RecordedTensor*> weights_of_numbers(const Optimizer&
                                                                 const CheckpointWeights& weights) {
     std::map<std::size_t, CheckpointWeights::Shape> shapes;
     for (const auto& [parameter, state] : optimizer.states) {
-        const auto number = number_in(parameter);
+        const auto number = number_of<std::size_t>(parameter);
         if (!number) return {};
         shapes[*number] = state.m->entry.shape;
     }

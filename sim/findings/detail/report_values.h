@@ -1,9 +1,10 @@
 // Values of JSON reports that may come from anywhere. What is not as expected is an std::invalid_argument.
 #pragma once
 
+#include <ampscope/sim/base/number.h>
+
 #include <nlohmann/json.hpp>
 
-#include <charconv>
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
@@ -29,11 +30,8 @@ inline std::vector<std::uint64_t> wholes(const nlohmann::ordered_json& json) {
 
 /// A key such as "-24".
 inline int parse_exponent(const std::string& text) {
-    int e = 0;
-    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), e);
-    if (problem != std::errc{} || end != text.data() + text.size() || e < -4000 || e > 4000)
-        throw std::invalid_argument("it has the exponent '" + text + "'");
-    return e;
+    if (const std::optional<int> e = number_of(text, -4000, 4000)) return *e;
+    throw std::invalid_argument("it has the exponent '" + text + "'");
 }
 
 /// A number; `otherwise` for null.

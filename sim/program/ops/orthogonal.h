@@ -19,14 +19,14 @@ struct Lerp {
     [[nodiscard]] auto outputs() const { return std::array{out}; }
 };
 
-/// out = in / max(norm, least), where least is first rounded to the norm's format, or in / (norm + least) if `adds`: a
-/// sum in FP32 that is rounded to the norm's format. A norm of 2^64 or more counts as infinite if `overflows`: the sum
-/// of squares has no room in FP32. A norm of NaN makes everything NaN.
+/// out = in / max(norm, least), where least is first rounded to the norm's format, or in / (norm + least) if
+/// `adds_least`: a sum in FP32 that is rounded to the norm's format. A norm of 2^64 or more counts as infinite if
+/// `overflows`: the sum of squares has no room in FP32. A norm of NaN makes everything NaN.
 struct Normalize {
     static constexpr std::string_view name = "normalize";
     TensorId in, norm, out; ///< norm is one number; out may be in
     double least = 0;
-    bool overflows = false, adds = false;
+    bool overflows = false, adds_least = false;
     [[nodiscard]] auto inputs() const { return std::array{in, norm}; }
     [[nodiscard]] auto outputs() const { return std::array{out}; }
 };

@@ -87,10 +87,12 @@ void map_rows(Cpu& cpu, Kernel, TensorId out, Args... args) {
                    });
 }
 
-/// out[i] = in[i], rounded to the format of out.
+/// out[i] = in[i], rounded to the format of out; `in` may be out's own numbers.
 inline void copy(Cpu& cpu, TensorId out, const float* in) {
+    const bool in_place = in == cpu[out].data();
     cpu::for_elements(cpu, cpu.info(out).count(), [&](std::int64_t begin, std::int64_t end) {
-        cpu::round_floats(cpu, out, begin, in + begin, end - begin);
+        if (in_place) cpu::round_in_place(cpu, out, begin, end - begin);
+        else cpu::round_floats(cpu, out, begin, in + begin, end - begin);
     });
 }
 
