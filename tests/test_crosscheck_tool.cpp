@@ -146,6 +146,7 @@ TEST_CASE("bad input is named") {
     less.a.clear();
     less.b.clear();
     fails("ampere-fp16", 2, "file");
+    fails("no-such-file", 1, "no-such-file: ");
     const std::string bytes = read_file(good);
     write_file(scratch / "short.safetensors", bytes.substr(0, bytes.size() - 100));
     fails("ampere-fp16 " + (scratch / "short.safetensors").string(), 1, "short.safetensors");

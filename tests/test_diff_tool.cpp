@@ -61,9 +61,10 @@ TEST_CASE("two runs: local error in the step where the state is the same, drift 
     CHECK(contains(read_file(scratch / "d.svg"), "how far apart"));
     for (const char* part : {"how far apart", "<th scope=\"col\">max ulps</th>", "<strong>They differ:</strong>"})
         CHECK(contains(read_file(scratch / "d.html"), part));
-    const Outcome same = diff(runs + "/fp32 " + runs + "/fp32");
+    const Outcome same = diff(runs + "/fp32 " + runs + "/fp32 --html " + (scratch / "same.html").string());
     CHECK(same.code == 0);
     CHECK(contains(same.out, "The same: "));
+    CHECK(!contains(read_file(scratch / "same.html"), "went wrong"));
     CHECK(contains(same.out, "loss never differs"));
     CHECK(diff(runs + "/fp32 " + runs + "/amp-bf16 --json - --threads 1").out ==
           diff(runs + "/fp32 " + runs + "/amp-bf16 --json - --threads 3").out);

@@ -110,7 +110,8 @@ TEST_CASE("a malformed gate shows the position") {
     CHECK(marked("fp16.under<1%") == 5);
     CHECK(marked("fp16.underflow/some<1%") == 15);
     CHECK(marked("fp16.zero/nonzero<1%") == 10);
-    CHECK(marked("fp16.underflow>1%") == 5);
+    CHECK(marked("fp16.underflow>1%") == 14);
+    CHECK(marked("fp16.overflow=0") == 13);
     CHECK(marked("fp16.underflow =1%") == 15);
     CHECK(marked("fp16.underflow<") == 15);
     CHECK(marked("fp16.underflow<.") == 15);

@@ -82,7 +82,7 @@ class Parser {
     }
 
     void take_class(Gate& gate) {
-        const std::string name = take_until("/<");
+        const std::string name = take_until("/<>=!");
         std::size_t i = 0;
         while (i < class_names.size() && class_names[i] != name) ++i;
         if (i == class_names.size()) fail(begin_, "a class: underflow, subnormal, normal, overflow, zero, nan or inf");

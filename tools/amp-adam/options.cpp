@@ -20,11 +20,11 @@ constexpr const char* examples = R"(Examples:
 
 Each state format holds Adam's m and v; weights are the formats in which an
 update or weight decay may be lost, m and v then in FP32.
-dynamic8:256 is torchao's 8-bit Adam: codes of a table, a scale for 256 elements;
-dynamic4:128 its 4-bit, e4m3:256 its FP8 state; bnb8:256 bitsandbytes' on the
-processor. e4m3:tensor: a scale a tensor.
-They round m and v after the step: it is said what is lost of these, and how much
-longer or shorter than with FP32 state that makes the steps.)";
+dynamic8:256 is torchao's 8-bit Adam: codes of a table, a scale for 256
+elements; dynamic4:128 its 4-bit, e4m3:256 its FP8 state; bnb8:256
+bitsandbytes' on the processor. e4m3:tensor: a scale a tensor.
+They round m and v after the step: it is said what is lost of these, and how
+much longer or shorter than with FP32 state that makes the steps.)";
 
 std::vector<FormatSpec> formats_of(const char* option, const std::vector<std::string>& names) {
     std::vector<FormatSpec> specs;

@@ -1,4 +1,5 @@
 // amp-crosscheck: models of matrix hardware against what hardware gave, and a CUDA device against the processor.
+#include <ampscope/formats/accumulator.h>
 #include <ampscope/sim/analysis/conformance/case_file.h>
 #include <ampscope/sim/analysis/recorded_products.h>
 #include <ampscope/sim/base/text.h>
@@ -42,12 +43,14 @@ constexpr const char* vector_examples = R"(Examples:
   amp-format vectors fp16 mulAdd > cases.txt && amp-crosscheck vectors cases.txt
   amp-crosscheck vectors dot.npz --json
 
-Files alone are those of amp-format vectors, text or .npz: each case is computed
-again with exact numbers of any size, by code that has no part in amp-format.
+Files alone are those of amp-format vectors, text or .npz: each case is
+computed again with exact numbers of any size, by code that has no part in
+amp-format.
 
-With a row of the table of accumulators, a file has arrays a and b (cases x k), c (cases), and d_fp32 or
-d_fp16 (cases): 32-bit words, each the FP32 bits of a number, d = a . b + c as
-that hardware gave it. amp-train --list prints the rows.)";
+With a row of the table of accumulators, a file has arrays a and b (cases x k),
+c (cases), and d_fp32 or d_fp16 (cases): 32-bit words, each the FP32 bits of a
+number, d = a . b + c as that hardware gave it. amp-train --list prints the
+rows.)";
 
 struct Options {
     std::vector<std::string> words; ///< of the command vectors: [row] file...
@@ -216,12 +219,22 @@ void add_vectors(CommandLine& app, Options& options) {
     v.add_flag("--json", options.json, "JSON instead of text");
 }
 
+bool is_row(const std::string& name) {
+    try {
+        accumulator(name);
+        return true;
+    } catch (const std::invalid_argument&) {
+        return false;
+    }
+}
+
 /// Takes the words of the command vectors for a row and files, or for files alone: what has a dot or a slash in it, or
-/// is there, is a file. Throws std::invalid_argument.
+/// is there, is a file, and so is a single word that names no row. Throws std::invalid_argument.
 void interpret_vectors(const CLI::App& command, Options& options) {
     const std::string& first = options.words.front();
     std::error_code ignored;
-    const bool row = first.find_first_of("./") == std::string::npos && !std::filesystem::exists(first, ignored);
+    const bool row = first.find_first_of("./") == std::string::npos && !std::filesystem::exists(first, ignored) &&
+                     (options.words.size() > 1 || is_row(first));
     if (row) {
         options.question.accumulator = first;
         check(options.question);

@@ -25,8 +25,8 @@ constexpr const char* vector_examples = R"(Examples:
   amp-crosscheck vectors cases.txt
 
 A line of the text has the operands of a case, its result and its flags, in
-hexadecimal digits as Berkeley TestFloat writes them; lines that begin with # say
-what was asked for. The .npz holds the same in one array for each column.
+hexadecimal digits as Berkeley TestFloat writes them; lines that begin with #
+say what was asked for. The .npz holds the same in one array for each column.
 amp-train --list prints the rows of --accumulate.)";
 
 bool is_npz(const std::string& out) { return std::filesystem::path(out).extension() == ".npz"; }

@@ -19,7 +19,7 @@ std::string list_of_accumulators() {
         if (!row.note.empty()) text += fmt::format("; {}", row.note);
         text += "\n";
     }
-    for (const PlainSum& row : plain_sums) text += fmt::format("  {:<22}any; {}\n", row.name, row.meaning);
+    for (const PlainSum& row : plain_sums) text += fmt::format("  {:<23}any; {}\n", row.name, row.meaning);
     text += "Or a format: a chain of fused multiply-adds in it. NAME-acc16: the hardware's FP16 accumulator.\n"
             "NAME-promoteN: sums of N products, added in FP32. A+B: each product takes the first that reads its "
             "operands.\n";

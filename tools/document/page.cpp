@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <variant>
+#include <vector>
 
 namespace amp {
 
@@ -19,8 +20,12 @@ TableBlock file_table(std::span<const SourceFile> files) {
 std::string page_of(Document document, const PageFacts& facts) {
     Bullets trouble{facts.errors};
     trouble.items.insert(trouble.items.end(), facts.warnings.begin(), facts.warnings.end());
-    const std::array<Block, 2> first = {Heading{"What went wrong"}, std::move(trouble)};
-    document.blocks.insert(document.blocks.begin(), first.begin(), first.end());
+    if (!trouble.items.empty()) {
+        std::vector<Block> first = {Heading{"What went wrong"}, std::move(trouble)};
+        if (!document.blocks.empty() && !std::holds_alternative<Heading>(document.blocks.front()))
+            first.emplace_back(Heading{"Findings"}); // which would stand below what went wrong
+        document.blocks.insert(document.blocks.begin(), first.begin(), first.end());
+    }
     const std::string made_by = fmt::format("This page: {}; made by ampscope {}.", facts.command, AMPSCOPE_VERSION);
     document.appendix = {Heading{"Definitions"}, Bullets{facts.definitions}, Heading{"Provenance"}, Bullets{{made_by}},
                          file_table(source_files(facts.inputs))};
