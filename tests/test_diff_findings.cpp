@@ -74,6 +74,21 @@ TEST_CASE("folders are paired by file, name and step, and compared element by el
     CHECK(diff_findings(a, a, {}).first() == nullptr);
 }
 
+TEST_CASE("where no step is common, tensors are paired by name, and it is said") {
+    const Scratch scratch;
+    const fs::path a = scratch / "a", b = scratch / "b";
+    save(a / "step_000000.safetensors", {{"v.grad", {1}}, {"w.grad", {1, 2}}});
+    save(b / "step_000050.safetensors", {{"v.grad", {1}}, {"w.grad", {1, 3}}});
+    const DiffFindings f = diff_findings(a, b, {});
+    CHECK(f.pairs.size() == 2);
+    CHECK(f.notes == std::vector<std::string>{
+                         "2 tensors: A's step 0 is compared with B's step 50, as neither has the other's step"});
+    save(b / "step_000000.safetensors", {{"v.grad", {1}}});
+    CHECK(
+        diff_findings(a, b, {}).notes ==
+        std::vector<std::string>{"1 tensor: A's step 0 is compared with B's step 50, as neither has the other's step"});
+}
+
 TEST_CASE("two runs: the state before a step tells local error from drift") {
     const Scratch scratch;
     const fs::path a = scratch / "a", b = scratch / "b";

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <span>
 #include <tuple>
 
 namespace amp {
@@ -66,18 +67,35 @@ void pair_by(const Paths& paths, std::vector<const RecordedTensor*>& a, std::vec
     std::erase_if(b, [&](const RecordedTensor* t) { return pair_of(t, paths.b).has_value(); });
 }
 
+/// What is to be said of pairs of different steps.
+std::vector<std::string> notes_on_steps(std::span<const Pair> pairs) {
+    std::map<std::pair<std::int64_t, std::int64_t>, std::uint64_t> counts;
+    for (const auto& [a, b] : pairs)
+        if (a->step && b->step && a->step != b->step) ++counts[{*a->step, *b->step}];
+    std::vector<std::string> notes;
+    for (const auto& [steps, n] : counts)
+        notes.push_back(fmt::format("{}: A's step {} is compared with B's step {}, as neither has the other's step",
+                                    plural(n, "tensor"), steps.first, steps.second));
+    return notes;
+}
+
 std::vector<Pair> pair_up(const Paths& paths, const Recording& a, const Recording& b, DiffFindings& findings) {
     std::vector<const RecordedTensor*> left, right;
     for (const RecordedTensor& t : a.tensors) left.push_back(&t);
     for (const RecordedTensor& t : b.tensors) right.push_back(&t);
     std::vector<Pair> pairs;
-    if (left.size() == 1 && right.size() == 1) return {{left.front(), right.front()}};
+    if (left.size() == 1 && right.size() == 1) {
+        pairs.emplace_back(left.front(), right.front());
+        left.clear();
+        right.clear();
+    }
     pair_by(paths, left, right, pairs, [](const RecordedTensor& t, const fs::path& root) {
         return std::tuple(t.file.lexically_relative(root).string(), t.entry.name, t.step);
     });
     pair_by(paths, left, right, pairs,
             [](const RecordedTensor& t, const fs::path&) { return std::pair(t.entry.name, t.step); });
     pair_by(paths, left, right, pairs, [](const RecordedTensor& t, const fs::path&) { return t.entry.name; });
+    findings.notes = notes_on_steps(pairs);
     for (const RecordedTensor* t : left) findings.only_a.push_back(described(*t));
     for (const RecordedTensor* t : right) findings.only_b.push_back(described(*t));
     std::ranges::stable_sort(pairs, {}, [](const Pair& p) { return p.first->step; });

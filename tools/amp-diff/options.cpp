@@ -18,7 +18,8 @@ constexpr const char* examples = R"(Examples:
   amp-diff fp16.pt fp32.pt --a-scale 65536        fp16.pt still contains the loss scale
   amp-diff a.npz b.npz --tensor weight --worst 0 --json -
 
-Tensors are paired by name and step; two files of one tensor each in any case.
+Tensors are paired by name and step, or by name where each side has one of it;
+two files of one tensor each in any case.
 Gates: differ, norm and max-relative < a number or percentage; max-ulps, nan,
 inf, sign, zero and missing < or <= a number.
 That things differ is no failure: without a gate the exit code is 0.)";
