@@ -105,4 +105,13 @@ void DepartureWatch::look(const Trainer& run, const Trainer& reference, const St
     }
 }
 
+void DepartureWatch::look_at_weights(const Trainer& run) {
+    for (const Pair& pair : pairs_) {
+        if (pair.kind != Pair::updated) continue;
+        const std::span<const float> x = run.backend().read(pair.run);
+        if (!first(DepartureKind::infinite) && any_infinite(x)) note(DepartureKind::infinite, run, pair, run.steps());
+        if (!first(DepartureKind::nan) && any_nan(x)) note(DepartureKind::nan, run, pair, run.steps());
+    }
+}
+
 } // namespace amp

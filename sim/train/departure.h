@@ -30,6 +30,8 @@ class DepartureWatch {
 
     /// Call it between compute() and apply() of both runs, at the same step. Looks for the kinds not found so far.
     void look(const Trainer& run, const Trainer& reference, const StepResult& step, double reference_scale = 1);
+    /// Call it after apply() of the last step: no other will read the weights that it left.
+    void look_at_weights(const Trainer& run);
     [[nodiscard]] const std::optional<Departure>& first(DepartureKind kind) const {
         return found_[static_cast<std::size_t>(kind)];
     }

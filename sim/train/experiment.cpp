@@ -377,6 +377,8 @@ void Experiment::step() {
                 distance_of(run, *reference_, &ParameterTensors::gradient, run.last.scale / reference_->last.scale);
     for_each_run(runs_, at_once, [&](Run& run) { apply(run); });
     ++step_;
+    for (Run& run : runs_)
+        if (run.departures && finished()) run.departures->look_at_weights(*run.trainer);
     if (options_.checkpoint_every > 0 && (step_ % options_.checkpoint_every == 0 || finished())) checkpoint();
 }
 
