@@ -10,7 +10,6 @@
 #include <cctype>
 #include <cstring>
 #include <deque>
-#include <limits>
 
 namespace amp {
 
@@ -64,11 +63,10 @@ std::string described_dtype(const pickle::Tensor& t) {
 
 using transformer_engine::Quantized;
 
-/// The number of elements, or the product of the dimensions from one to another; 2^64 - 1 if that is larger.
+/// The number of elements; or the product of the dimensions from one to another.
 std::uint64_t count_of(const pickle::Tensor& t, std::size_t from, std::size_t to) {
     std::uint64_t count = 1;
-    for (std::size_t i = from; i < to; ++i)
-        if (__builtin_mul_overflow(count, t.shape[i], &count)) return std::numeric_limits<std::uint64_t>::max();
+    for (std::size_t i = from; i < to; ++i) count *= t.shape[i];
     return count;
 }
 std::uint64_t count_of(const pickle::Tensor& t) { return count_of(t, 0, t.shape.size()); }
