@@ -73,7 +73,8 @@ Censoring hidden_in(const RecordedMagnitudes& line, std::string_view backward) {
     if (!is_gradient(line.kind)) return {};
     std::optional<int> least = least_log2(line.magnitudes);
     if (least) *least -= std::ilogb(line.scale);
-    return censoring_of({line.format, backward, line.scale, line.magnitudes.zero, least, line.kind});
+    return censoring_of(
+        {line.format, backward, line.scale, line.magnitudes.zero, least, line.kind, line.magnitudes.count()});
 }
 
 /// Finds lines with the same step and tensor: two processes may have recorded into one folder.
@@ -126,7 +127,7 @@ class Repeats {
 Censoring censoring_of(const RecordedTensor& tensor, const MagnitudeHistogram& unscaled, double scale) {
     if (!is_gradient(tensor.kind)) return {};
     return censoring_of({tensor.entry.stored().format, tensor.backward, scale, unscaled.zero, least_log2(unscaled),
-                         tensor.kind});
+                         tensor.kind, unscaled.count()});
 }
 
 Json histogram_line(const RecordedMagnitudes& r) {

@@ -302,7 +302,8 @@ class Collector {
                                                 .backward = last.backward,
                                                 .scale = last.recorded_scale,
                                                 .zeros = tensor.effects.elements - tensor.effects.nonzero,
-                                                .least_log2 = tensor.effects.least_log2}));
+                                                .least_log2 = tensor.effects.least_log2,
+                                                .elements = tensor.effects.elements}));
         if (!options_.tensor_ratios)
             for (StateEffects& state : tensor.effects.states)
                 for (EpsEffects& eps : state.eps) eps.ratio = {};

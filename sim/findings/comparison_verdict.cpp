@@ -73,7 +73,7 @@ std::string about_scale(const JointGradients& gradients, const RecommendationOpt
     const FormatSpec fp16 = format("fp16"), bf16 = format("bf16");
     const Recommendation& r = gradients.scale_in(fp16);
     const std::string hidden =
-        r.known == Known::exact ? "" : fmt::format("{}. {}", censoring_text(r.censoring, all.count()), way_to_know(r));
+        r.known == Known::exact ? "" : fmt::format("{}. {}", censoring_text(r.censoring), way_to_know(r));
     if (all.nonzero() == 0 && !hidden.empty())
         return fmt::format("Loss scale: which one FP16 needs is unknown, as {}", hidden);
     if (all.nonzero() == 0)
@@ -148,7 +148,7 @@ struct JointAdam {
         return detail::tells_nothing(all, asked->question) && !censoring.hides_any();
     }
     /// "what underflowed was never recorded: ..."
-    [[nodiscard]] std::string hidden() const { return censoring_text(censoring, all.elements); }
+    [[nodiscard]] std::string hidden() const { return censoring_text(censoring); }
 };
 
 std::string decided_percent(const AdamEffects& effects, std::size_t e) {
@@ -207,7 +207,7 @@ ShortAnswer scale_answer(const JointGradients& gradients, const std::vector<Comp
                          const RecommendationOptions& options) {
     ShortAnswer answer{.question = "Loss scale", .words = "unknown", .reason = {}, .state = ShortAnswer::State::open};
     const Recommendation& r = gradients.scale_in(format("fp16"));
-    const std::string hidden = r.known == Known::exact ? "" : censoring_text(r.censoring, gradients.all.count());
+    const std::string hidden = r.known == Known::exact ? "" : censoring_text(r.censoring);
     const std::string limit = limit_percent(options.limit);
     if (r.known == Known::unknown) answer.reason = fmt::format("Whether FP16 needs one is unknown: {}.", hidden);
     else if (gradients.all.nonzero() == 0) answer.reason = "No gradient that is finite and not zero was recorded.";

@@ -77,7 +77,7 @@ std::string loss_scale_advice(const KindFindings& kind, const std::vector<Histog
     const std::string hidden =
         total.known == Known::exact
             ? ""
-            : fmt::format("{}. {}", censoring_text(total.censoring, all.magnitudes.histogram.count()),
+            : fmt::format("{}. {}", censoring_text(total.censoring),
                           way_to_know(total));
     if (nonzero == 0 && !hidden.empty()) return fmt::format("{}: which scale it needs is unknown, as {}", name, hidden);
     if (nonzero == 0) return name + ": no finite non-zero gradient; every scale will do.";
@@ -163,7 +163,6 @@ std::string fit_text(const KindFindings& kind, const std::vector<HistogramEntry>
         {.format = options.formats[index],
          .fit = kind.total.fits[index],
          .nonzero = kind.total.magnitudes.histogram.nonzero(),
-         .elements = kind.total.magnitudes.histogram.count(),
          .group = kind.group->name,
          .noun = kind.group->noun,
          .largest = name(largest),

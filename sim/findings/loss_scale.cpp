@@ -31,17 +31,15 @@ std::string about_start(const LossScaleFindings& f, const LossScaleOptions& opti
     const bool measured = f.log.measured_steps() > 0;
     const std::string format = options.format.name, limit = limit_percent(options.recommendation.limit);
     const std::string highest = power_of_two(r.highest_safe), lowest = power_of_two(r.lowest_enough);
-    const auto hidden = [&](const MagnitudeHistogram& all) {
-        return fmt::format("{}. {}", censoring_text(r.censoring, all.count()), way_to_know(r));
-    };
+    const std::string hidden =
+        r.known == Known::exact ? "" : fmt::format("{}. {}", censoring_text(r.censoring), way_to_know(r));
     if (r.known == Known::unknown)
-        return fmt::format("Whether these gradients need a loss scale in {} is unknown, as {}", format,
-                           hidden(recorded_in(f.log)));
+        return fmt::format("Whether these gradients need a loss scale in {} is unknown, as {}", format, hidden);
     if (const MagnitudeHistogram all = recorded_in(f.log); r.known == Known::bound && r.log2_scale)
         return fmt::format("Start at {}: nothing recorded overflows up to {}, and unscaled at least {} of the non-zero "
                            "gradients underflow. Whether less than {} do there is unknown, as {}",
                            power_of_two(*r.log2_scale), highest,
-                           percent(all.classify(options.format, 0).underflow, all.nonzero()), limit, hidden(all));
+                           percent(all.classify(options.format, 0).underflow, all.nonzero()), limit, hidden);
     if (measured && !r.window)
         return fmt::format(
             "No scale holds these gradients in {}: above {} some overflow, below {} more than {} of the "

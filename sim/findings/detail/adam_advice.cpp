@@ -42,7 +42,7 @@ std::string about_eps(const AdamFindings& f) {
     if (f.known() != Known::exact)
         return fmt::format("what eps decides is unknown, as {}. {} Of the gradients recorded as other than zero eps "
                            "{:g} decides the step of {}.",
-                           censoring_text(f.censoring, f.total.elements), way_to_know(), eps, percent(decided));
+                           censoring_text(f.censoring), way_to_know(), eps, percent(decided));
     const std::optional<std::size_t> quiet = quiet_eps(f.total, f.question);
     std::string text = fmt::format("eps {:g} decides {} of the steps.", eps, percent(decided));
     if (decided >= few && quiet)
