@@ -332,6 +332,32 @@ TEST_CASE("who says that no loss scale is needed says what was not recorded, in 
     CHECK(!contains(loss_scale_findings(run, standard_loss_scale_options()).advice, said.substr(8)));
 }
 
+TEST_CASE("of tensors that a scale of their own may hold or not, those are counted of which it is known") {
+    const Scratch scratch;
+    std::vector<float> narrow(1000, 0.5F), zeros(1000, 0.5F), wide(1000, 0x1p-30F);
+    zeros.insert(zeros.end(), 100, 0.0F);
+    wide.insert(wide.end(), 1000, 0x1p10F);
+    HistogramOptions options;
+    options.formats = {format("e4m3")};
+    const auto advice = [&](const char* name, const std::string& precision) {
+        const fs::path run = scratch / name;
+        fs::create_directories(run);
+        write_file(run / "run.json", R"({"schema_version":2,"tool":"test","precision":)" + precision + "}\n");
+        write_file(run / "metrics.jsonl", "{\"step\":0,\"loss\":1.0,\"scale\":1,\"found_inf\":false}\n");
+        const bool half = precision == amp_fp16;
+        append_histogram(run, "a.out.grad", TensorKind::activation_gradient, narrow);
+        append_histogram(run, "b.out.grad", TensorKind::activation_gradient, half ? zeros : narrow);
+        append_histogram(run, "c.out.grad", TensorKind::activation_gradient, wide);
+        return histogram_findings({run}, options).kinds.front().advice.front();
+    };
+    CHECK(advice("fp32", fp32)
+              .ends_with(" With a scale for each tensor, 2 of 3 tensors stay under 0.1 % and overflow "
+                         "nowhere."));
+    CHECK(advice("amp", amp_fp16)
+              .ends_with(" With a scale for each tensor, 1 of the 2 tensors of which it is known stay under 0.1 % and "
+                         "overflow nowhere; of 1 more it is unknown, as more may have underflowed than was recorded."));
+}
+
 TEST_CASE("the share of zeros is that of the tensors that were held so, not of all") {
     const Scratch scratch;
     std::vector<float> values(900, 0.5F);
