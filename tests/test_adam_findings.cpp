@@ -265,3 +265,24 @@ TEST_CASE("a watch sees every element and may end the work; threads change nothi
         CHECK(a.total.states[2].eps[i].nonfinite == b.total.states[2].eps[i].nonfinite);
     CHECK_THROWS_AS(adam_findings(file, many, interrupting()), Interrupted);
 }
+
+TEST_CASE("a step that overflowed but was not skipped is an update") {
+    const Scratch scratch;
+    const auto updates = [&](const char* name, const char* skips) {
+        for (int step = 0; step < 3; ++step) {
+            save(scratch / name / "gradients" / step_name(step), {{"w.grad", {0.5F}}});
+            save(scratch / name / "state" / step_name(step), {{"w", {1}}, {"w.m", {0.1F}}, {"w.v", {0.01F}}});
+        }
+        write_file(scratch / name / "run.json", R"({"schema_version":2})");
+        std::string log;
+        for (int step = 0; step < 3; ++step)
+            log += fmt::format("{{\"step\":{},\"loss\":1,\"scale\":1,\"found_inf\":{}{}}}\n", step, step > 0, skips);
+        write_file(scratch / name / "metrics.jsonl", log);
+        return adam_findings(scratch / name, asked());
+    };
+    const AdamFindings skipped = updates("skipped", ""), taken = updates("taken", ",\"skipped\":false");
+    CHECK(skipped.warnings.size() == 1);
+    CHECK(taken.warnings.empty());
+    // The bias corrections tell how many updates there were: v_hat is v / (1 - beta2^t).
+    CHECK(skipped.total.root.median() > taken.total.root.median());
+}

@@ -129,9 +129,7 @@ class RunReader {
         columns.losses_suffice = true;
         std::vector<std::pair<std::int64_t, std::vector<ScaledCasts>>> casts; // the columns are only known at the end
         StepLog log = read_step_log(path_, columns, progress, [&](const StepMetrics& step, const Json& line) {
-            const auto skipped = line.find("skipped"); // a run without a loss scaler takes steps that overflow
-            if (skipped != line.end() && skipped->is_boolean() ? skipped->get<bool>() : step.found_inf.value_or(false))
-                run_.skipped.push_back(step.step);
+            if (was_skipped(step, line)) run_.skipped.push_back(step.step);
             if (const auto updates = line.find("updates"); updates != line.end() && updates->is_object()) {
                 const std::uint64_t lost = count_at(*updates, "lost");
                 if (count_at(*updates, "nonfinite") == 0) // else what still changes tells nothing of the format
