@@ -186,7 +186,8 @@ void measure_gradients(const Recording& recording, int threads, const Magnitudes
         RecordedMagnitudes found{.step = t.step.value_or(0),
                                  .tensor = t.entry.name,
                                  .kind = t.kind,
-                                 .format = std::string(t.entry.stored().format)};
+                                 .format = std::string(t.entry.stored().format),
+                                 .divided = t.recorded_scale};
         try {
             if (!file || file->path() != t.file) file = open_tensor_file(t.file);
             found.magnitudes = measure_divided(*file, t.index, t.recorded_scale, threads, progress).histogram;

@@ -211,6 +211,7 @@ class RunReader {
         tensor.counts.add(magnitudes);
         run_.magnitudes.merge(magnitudes);
         tensor.censoring.merge(m.censoring);
+        if (magnitudes.nan + magnitudes.inf > 0 && m.scale * m.divided <= 1) note_nonfinite(m);
         run_.recorded.resize(run_.columns.count());
         std::optional<std::int64_t>& first = run_.recorded[run_.columns.of(m.step)];
         first = std::min(m.step, first.value_or(m.step));
@@ -220,6 +221,14 @@ class RunReader {
             shares[run_.columns.of(m.step)] +=
                 {magnitudes.classify(format(followed_formats[f]), 0).underflow, magnitudes.nonzero()};
         }
+    }
+
+    void note_nonfinite(const RecordedMagnitudes& m) {
+        if (std::ranges::binary_search(run_.skipped, m.step)) return;
+        NonfiniteRecord& all = run_.nonfinite;
+        const bool is_first = all.steps.empty() || m.step < *all.steps.begin();
+        if (is_first || (m.step == *all.steps.begin() && m.tensor < all.first)) all.first = m.tensor;
+        all.steps.insert(m.step);
     }
 
     void measure() {
