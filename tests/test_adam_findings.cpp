@@ -265,3 +265,56 @@ TEST_CASE("a watch sees every element and may end the work; threads change nothi
         CHECK(a.total.states[2].eps[i].nonfinite == b.total.states[2].eps[i].nonfinite);
     CHECK_THROWS_AS(adam_findings(file, many, interrupting()), Interrupted);
 }
+
+TEST_CASE("NaN in the gradients themselves is not blamed on formats, whose own faults are still said") {
+    const Scratch scratch;
+    const auto write = [&](const char* name, int broken) {
+        for (int step = 0; step < 3; ++step)
+            save(scratch / name / step_name(step), {{"b.grad", std::vector<float>(100, step == broken ? NAN : 0x1p-9F)},
+                                                    {"a.grad", std::vector<float>(300, 0x1p-10F)}});
+        return adam_findings(scratch / name, asked());
+    };
+    const std::string stuck = "v in bf16 cannot decay by beta2 0.999 in ", fp16 = "in fp16 eps is stored as 0, and ";
+    const AdamFindings whole = write("whole", 7), broken = write("broken", 1), last = write("last", 2);
+    CHECK(!whole.nonfinite_gradient);
+    CHECK(whole.advice.find(stuck + "100 % of the elements; " + fp16 + "100 % of the steps") != std::string::npos);
+    REQUIRE(broken.nonfinite_gradient);
+    CHECK(broken.nonfinite_gradient->tensor == "b.grad");
+    CHECK(broken.nonfinite_gradient->step == 1);
+    CHECK(
+        broken.advice.find(" 25.0 % of the steps are NaN or infinite in every format, as the gradients themselves are "
+                           "from step 1 on, first in b.grad.") != std::string::npos);
+    CHECK(last.advice.find(" as the gradients themselves are in step 2, first in b.grad.") != std::string::npos);
+    for (const AdamFindings* f : {&broken, &last}) {
+        CAPTURE(f->advice);
+        CHECK(f->advice.find("in bf16 25") == std::string::npos);
+        CHECK(f->advice.find(stuck + "75.0 % of the elements") != std::string::npos);
+        CHECK(f->advice.find(fp16 + "another 75.0 % of the steps are NaN or infinite") != std::string::npos);
+    }
+    const fs::path nan = save(scratch / "nan.safetensors", {{"a.grad", {NAN, NAN}}});
+    CHECK(adam_findings(nan, asked()).advice ==
+          "Advice: none, as no gradient is finite and not zero. 100 % of the steps "
+          "are NaN or infinite in every format, as the gradients themselves are, "
+          "first in a.grad.");
+}
+
+TEST_CASE("a step that overflowed but was not skipped is an update") {
+    const Scratch scratch;
+    const auto updates = [&](const char* name, const char* skips) {
+        for (int step = 0; step < 3; ++step) {
+            save(scratch / name / "gradients" / step_name(step), {{"w.grad", {0.5F}}});
+            save(scratch / name / "state" / step_name(step), {{"w", {1}}, {"w.m", {0.1F}}, {"w.v", {0.01F}}});
+        }
+        write_file(scratch / name / "run.json", R"({"schema_version":2})");
+        std::string log;
+        for (int step = 0; step < 3; ++step)
+            log += fmt::format("{{\"step\":{},\"loss\":1,\"scale\":1,\"found_inf\":{}{}}}\n", step, step > 0, skips);
+        write_file(scratch / name / "metrics.jsonl", log);
+        return adam_findings(scratch / name, asked());
+    };
+    const AdamFindings skipped = updates("skipped", ""), taken = updates("taken", ",\"skipped\":false");
+    CHECK(skipped.warnings.size() == 1);
+    CHECK(taken.warnings.empty());
+    // The bias corrections tell how many updates there were: v_hat is v / (1 - beta2^t).
+    CHECK(skipped.total.root.median() > taken.total.root.median());
+}

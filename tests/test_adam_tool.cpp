@@ -118,6 +118,9 @@ TEST_CASE("bad input") {
     const Scratch scratch;
     adam.check_error("/nonexistent", 1, {"/nonexistent", "does not exist"});
     adam.check_error((scratch / "").string() + " --tensor x", 1, {"no .safetensors, .npy"});
+    const Outcome raw = adam(write_file(scratch / "a.bin", "1234").string()); // advice for tools with that option
+    CHECK(raw.err.ends_with("a.bin: unknown kind of file; name it .safetensors, .npy, .npz or .pt\n"));
+    fs::remove(scratch / "a.bin");
     // The real error must come first, not that nothing is left to select from.
     const std::string whole = read_file(AMP_SAMPLE "/deep_tanh/step_000050.safetensors");
     const std::string cut = write_file(scratch / "cut.safetensors", whole.substr(0, whole.size() / 2)).string();

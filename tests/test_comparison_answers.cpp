@@ -1,5 +1,6 @@
 // The verdict at a glance: which format, loss scale and eps in a few words, "unknown" where the runs do not tell, and
 // alarms. What is said is checked against runs whose losses and gradients are known.
+#include "recorded_files.h"
 #include "report_runs.h"
 
 #include <ampscope/sim/findings/comparison.h>
@@ -143,4 +144,49 @@ TEST_CASE("what is wrong with the training is an alarm") {
     CHECK(answers[4].words == "NaN or infinite");
     CHECK(answers[4].reason == "pure-fp16 (1 of 1 run).");
     CHECK(answers[4].state == State::alarm);
+}
+
+TEST_CASE("recorded gradients that are NaN or infinite are an alarm, unless a loss scaler skipped the step") {
+    const Scratch scratch;
+    const auto write = [&](const fs::path& folder, const std::map<std::string, std::string>& metadata = {}) {
+        for (const int step : {0, 1, 2})
+            save(folder / ("step_00000" + std::to_string(step) + ".safetensors"),
+                 {{"b.weight.grad", {1, step == 2 ? NAN : 1}}, {"a.weight.grad", {1, step > 0 ? INFINITY : 1}}},
+                 metadata);
+    };
+    write(scratch / "files");
+    const ComparisonFindings found = comparison_findings({scratch / "files"}, {});
+    REQUIRE(found.answers.size() == 4);
+    CHECK(found.answers[1].reason.find("no finite gradient overflows") != std::string::npos);
+    CHECK(found.answers[3].question == "Stability");
+    CHECK(found.answers[3].state == State::alarm);
+    CHECK(found.answers[3].reason.ends_with("files (1 of 1 run). The first tensor is a.weight.grad, in step 1."));
+    REQUIRE(found.alarms.size() == 1);
+    CHECK(
+        found.alarms[0].find(": a recorded gradient was NaN or infinite from step 1 on; the first tensor that was not "
+                             "finite is a.weight.grad, in step 1") != std::string::npos);
+    CHECK(found.verdict.at(1).ends_with(
+        " 3 of the 12 elements are NaN or infinite as recorded; this is about the others."));
+    CHECK(found.verdict.at(2).find("in every format, as the gradients themselves are from step 1 on, first in "
+                                   "a.weight.grad") != std::string::npos);
+    CHECK(found.verdict.at(3).starts_with("Stability: NaN or infinite: "));
+
+    write(scratch / "scaled", {{"loss_scale", "1024"}}); // a scaler skips them, as it should
+    CHECK(comparison_findings({scratch / "scaled"}, {}).alarms.empty());
+    write(scratch / "run/gradients");
+    const auto alarms = [&](const char* said) {
+        write_run(scratch / "run", configuration("amp-fp16"), 3, 0, 0);
+        fs::remove(scratch / "run/histograms.jsonl"); // the files will be measured
+        std::ofstream metrics(scratch / "run/metrics.jsonl");
+        for (int step = 0; step < 3; ++step)
+            metrics << "{\"step\":" << step << R"(,"loss":1,"scale":1,"found_inf":)" << (step > 0 ? said : "false")
+                    << "}\n";
+        metrics.close();
+        return comparison_findings({scratch / "run"}, {}).alarms;
+    };
+    CHECK(alarms("true").empty());
+    REQUIRE(alarms("false").size() == 1); // the log does not say it, the gradients do
+    CHECK(alarms("false")[0].find("from step 1 on; the first tensor that was not finite is a.weight.grad") !=
+          std::string::npos);
+    REQUIRE(alarms("true,\"skipped\":false").size() == 1); // the log says it, so it is said once
 }

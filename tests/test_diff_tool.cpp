@@ -140,6 +140,9 @@ TEST_CASE("what is missing or broken is said") {
     const std::string a = raw(scratch, "a.bin", {1, 2}), b = raw(scratch, "b.bin", {1, 2, 3});
     diff.check_error(a + " " + b + " --dtype F32", 1, {"b.bin", "3 elements, the other has 2"});
     diff.check_error(a + " /nonexistent --dtype F32", 1, {"/nonexistent"});
+    CHECK(contains(diff(a + " " + b).err,
+                   "a.bin: unknown kind of file; name it .safetensors, .npy, .npz or .pt, or say "
+                   "what it holds with --dtype\n"));
     diff.check_error(a, 2, {"B is required"});
     diff.check_error(a + " " + b + " --gate 'ulps<1'", 2, {"unknown figure 'ulps'; known: differ"});
     diff.check_error(a + " " + b + " --gate 'nan<1%'", 2, {"a number without %"});

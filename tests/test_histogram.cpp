@@ -161,6 +161,6 @@ TEST_CASE("recommendation") {
     }
     SUBCASE("nothing to scale") {
         h.add(unpack(0.0f), 3);
-        CHECK(recommend(h, fp16).log2_scale == 0);
+        CHECK(!recommend(h, fp16).log2_scale);
     }
 }

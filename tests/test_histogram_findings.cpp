@@ -3,6 +3,7 @@
 #include "recorded_files.h"
 
 #include <ampscope/sim/findings/histogram.h>
+#include <ampscope/sim/findings/histogram_report.h>
 
 #include <doctest/doctest.h>
 
@@ -268,4 +269,35 @@ TEST_CASE("a run of which only histograms remain is counted once, however often 
     REQUIRE(errors.size() == 1);
     CHECK(errors[0] == copy.string() + ": no .safetensors, .npy, .npz, .pt or .pth file in this folder; its "
                                        "histograms.jsonl is empty");
+}
+
+TEST_CASE("what is NaN or infinite as recorded is said first, and no scale is advised from nothing") {
+    const Scratch scratch;
+    HistogramOptions options;
+    options.formats = {format("fp16"), format("bf16")};
+    const auto counted = [&](const fs::path& path) { return histogram_findings({path}, options); };
+    save(scratch / "run/step_000001.safetensors", {{"b.grad", {1, 2}}, {"a.grad", {1, NAN}}});
+    save(scratch / "run/step_000000.safetensors", {{"b.grad", {1, INFINITY, NAN}}, {"a.grad", {1, 2}}});
+    const std::vector<std::string> advice = counted(scratch / "run").kinds.front().advice;
+    REQUIRE(advice.size() == 3);
+    CHECK(advice[0] == "3 elements in 2 of 4 tensors are NaN or infinite as recorded, first in b.grad in step 0: no "
+                       "loss scale mends that. What follows is about the other elements.");
+    CHECK(advice[1].starts_with("FP16: nothing becomes zero or overflows unscaled"));
+    // Under a loss scale it may be the scale that made them overflow.
+    save(scratch / "scaled.safetensors", {{"a.grad", {1, INFINITY}}}, {{"loss_scale", "1024"}});
+    CHECK(
+        counted(scratch / "scaled.safetensors").kinds.front().advice[0] ==
+        "1 element in 1 of 1 tensor is NaN or infinite as recorded, first in a.grad: a smaller loss scale than the one "
+        "of the record mends what overflowed under that, and none mends what the network itself made so. What follows "
+        "is about the other elements.");
+
+    const HistogramFindings nan = counted(save(scratch / "nan.safetensors", {{"a.grad", {NAN, 0}}})),
+                            zero = counted(save(scratch / "zero.safetensors", {{"a.grad", {0, 0}}}));
+    CHECK(nan.kinds.front().advice[1] == "FP16: no finite non-zero gradient, so which scale it needs is unknown.");
+    CHECK(zero.kinds.front().advice[0] == "FP16: no finite non-zero gradient; every scale will do.");
+    for (const HistogramFindings* findings : {&nan, &zero}) {
+        const auto fp16 = tensor_json(findings->tensors.front(), options)["formats"]["fp16"];
+        CHECK(fp16["window_log2"].is_null());
+        CHECK(fp16["recommended_log2_scale"].is_null()); // as the report's definitions say
+    }
 }

@@ -66,6 +66,9 @@ TEST_CASE("--dtype and --as that no file needs are noted, and only those") {
     const auto says = [](const std::string& text, const std::string& what) {
         return lines_of(text).size() == 1 && text.find("warning: " + what + " changes nothing") != std::string::npos;
     };
+    CHECK(run(raw).err == "amp-histogram: " + raw +
+                              ": unknown kind of file; name it .safetensors, .npy, .npz or .pt, or "
+                              "say what it holds with --dtype\n");
     CHECK(notes(raw + " --dtype f32 --shape 2x2").empty());
     CHECK(notes(lost + " --as bf16").empty());
     CHECK(notes(lost + " " + raw + " --as bf16 --dtype f32").empty());

@@ -291,3 +291,36 @@ TEST_CASE("a watch sees every byte and every replay, and may end the work; threa
     CHECK_THROWS_AS(loss_scale_findings(a.log, one, interrupting()), Interrupted);
     CHECK_THROWS_AS(loss_scale_findings(log, one, interrupting()), Interrupted);
 }
+
+TEST_CASE(
+    "steps that are NaN or infinite as recorded are skipped at any scale, and gradients that are zero are no NaN") {
+    const Scratch scratch;
+    const auto advice = [&](const char* name, const std::vector<std::vector<float>>& steps, const char* scale = "1") {
+        for (std::size_t i = 0; i < steps.size(); ++i)
+            save(scratch / name / ("step_00000" + std::to_string(i) + ".safetensors"),
+                 {{"a.grad", steps[i]}, {"b.grad", {1, 0}}}, {{"loss_scale", scale}});
+        return loss_scale_findings(scratch / name, asked({"torch"})).advice;
+    };
+    const std::string one = advice("one", {{1}, {NAN}, {2}});
+    CHECK(contains(one,
+                   "Advice: 1 of 3 steps, step 1 (a.grad), holds NaN or infinity as recorded, so that every scaler "
+                   "skips it at any scale from 1 on; what follows is about the other gradients. These gradients need"));
+    CHECK(contains(one, "and no finite one overflows."));
+    CHECK(
+        contains(advice("two", {{1}, {NAN}, {INFINITY}}),
+                 "Advice: 2 of 3 steps, first step 1 (a.grad), hold NaN or infinity as recorded, so that every scaler "
+                 "skips them at any scale"));
+    CHECK(!contains(advice("scaled", {{1}, {INFINITY}}, "1024"), "as recorded")); // a smaller scale may do
+    const std::string finite = advice("finite", {{1}});
+    CHECK(finite.starts_with("Advice: These gradients need no loss scaling in fp16"));
+    CHECK(contains(finite, "and none overflows."));
+
+    const auto alone = [&](const char* name, const std::vector<float>& values) {
+        return loss_scale_findings(save(scratch / name, {{"a.grad", values}}), asked({"torch"}));
+    };
+    const LossScaleFindings nan = alone("nan.safetensors", {NAN, 0}), zero = alone("zero.safetensors", {0, 0});
+    CHECK(nan.advice == "Advice: none, as no recorded gradient is finite and not zero: look for NaN in the data or the "
+                        "network.");
+    CHECK(zero.advice == "Advice: none, as all recorded gradients are zero.");
+    for (const LossScaleFindings* f : {&nan, &zero}) CHECK(!f->recommendation.log2_scale);
+}

@@ -127,6 +127,10 @@ TEST_CASE("logs of other programs") {
     CHECK(reconstructed["inputs"][0]["replays"][1]["known"]["unknown"] == 1);
     CHECK(contains(reconstructed["inputs"][0]["warnings"].dump(), "has no loss scale"));
     CHECK(contains(replay(bare).out, "holds no magnitudes"));
+    for (const char* scale : {"highest_safe_log2", "recommended_log2"}) {
+        CHECK(reconstructed["inputs"][0][scale].is_null()); // the text gives none, either
+        CHECK(!replay.json(of_csv)["inputs"][0][scale].is_null());
+    }
 }
 
 TEST_CASE("overflows as Python's json.dumps writes them") {

@@ -108,7 +108,7 @@ TEST_CASE("raw files are what the user says, or refused") {
     const auto with = [](DType dtype, std::vector<std::uint64_t> shape) {
         return OpenOptions{.as = {}, .dtype = dtype, .shape = std::move(shape)};
     };
-    CHECK(error_of(path).find("--dtype") != std::string::npos);
+    CHECK(error_of(path).ends_with("unknown kind of file; name it .safetensors, .npy, .npz or .pt"));
     CHECK(open_tensor_file(path, with(DType::f32, {}))->tensors()[0].shape == std::vector<std::uint64_t>{3});
     CHECK(open_tensor_file(path, with(DType::f4, {}))->tensors()[0].shape == std::vector<std::uint64_t>{24});
     CHECK(open_tensor_file(path, with(DType::f6_e2m3, {}))->tensors()[0].shape == std::vector<std::uint64_t>{16});

@@ -362,8 +362,8 @@ TEST_CASE("of gradients that are NaN or zero nothing is advised") {
         CHECK(verdict.at(0) == "Format: no run is among these, and no gradient that is finite and not zero.");
         CHECK(contains(verdict.at(1), "no finite, non-zero gradients were recorded"));
         CHECK(contains(verdict.at(2), "no weight has a finite, non-zero gradient"));
-        CHECK(adam_findings(file, standard_adam_options()).advice ==
-              "Advice: none, as no gradient is finite and not zero.");
+        CHECK(adam_findings(file, standard_adam_options())
+                  .advice.starts_with("Advice: none, as no gradient is finite and not zero."));
         CHECK(contains(loss_scale_findings(file, standard_loss_scale_options()).advice, "Advice: none, as"));
     }
 }

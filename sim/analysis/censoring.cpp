@@ -32,6 +32,7 @@ void Censoring::merge(const Censoring& other) {
     zeros += other.zeros;
     sums |= other.sums;
     terms |= other.terms;
+    elements += other.elements;
 }
 
 Censoring censoring_of(const GradientRecord& record) {
@@ -41,18 +42,24 @@ Censoring censoring_of(const GradientRecord& record) {
     std::optional<int> below = zero_below(record.stored);
     if (!below && held && !(record.least_log2 && *record.least_log2 + log2_scale <= *held)) below = held;
     const bool sums = below && held && of_weights && record.scale <= 1;
-    if (!below || (record.zeros == 0 && !sums)) return {.terms = !of_weights};
-    return {.below_log2 = *below - log2_scale, .zeros = record.zeros, .sums = sums, .terms = !of_weights};
+    if (!below) return {.terms = !of_weights};
+    if (record.zeros == 0 && !sums) return {.terms = !of_weights, .elements = record.elements};
+    return {.below_log2 = *below - log2_scale,
+            .zeros = record.zeros,
+            .sums = sums,
+            .terms = !of_weights,
+            .elements = record.elements};
 }
 
-std::string censoring_text(const Censoring& censoring, std::uint64_t elements) {
+std::string censoring_text(const Censoring& censoring) {
     const std::string below = power_of_two(censoring.below_log2.value_or(0)),
                       start = "what underflowed was never recorded: ";
     if (!censoring.hides())
         return fmt::format("{}gradients of weights are sums, whose terms were held as zero up to {}", start, below);
-    return fmt::format("{}magnitudes up to {} were held as zero, and {} of the {} are exact zeros, of which any number "
-                       "may have underflowed{}",
-                       start, below, percent(censoring.zeros, elements), plural(elements, "element"),
+    return fmt::format("{}magnitudes up to {} were held as zero, and {} of the {} of tensors held so are exact "
+                       "zeros, of which any number may have underflowed{}",
+                       start, below, percent(censoring.zeros, censoring.elements),
+                       plural(censoring.elements, "element"),
                        censoring.hides_terms() ? ", as may terms of the sums that the others are" : "");
 }
 

@@ -31,8 +31,9 @@ struct Censoring {
     std::optional<int> below_log2{};
     std::uint64_t zeros = 0; ///< exact zeros among the elements of such records
 
-    bool sums = false;       ///< gradients of weights are among the records, summed of terms that were held so unscaled
-    bool terms = false;      ///< gradients of activations, from which the terms can be told, are among the records
+    bool sums = false;  ///< gradients of weights are among the records, summed of terms that were held so unscaled
+    bool terms = false; ///< gradients of activations, from which the terms can be told, are among the records
+    std::uint64_t elements = 0; ///< all of the records that were held in such a format
 
     [[nodiscard]] bool hides() const { return zeros > 0; }
     [[nodiscard]] bool hides_terms() const { return sums && !terms; }
@@ -51,6 +52,7 @@ struct GradientRecord {
     /// floor(log2) of its least non-zero magnitude, without the scale; none: all are zero.
     std::optional<int> least_log2 = {};
     TensorKind kind = TensorKind::weight_gradient; ///< or activation_gradient
+    std::uint64_t elements = 0;                    ///< how many it has
 };
 
 /// What the record of one gradient hides. If it is stored in a format of FP32's range, but backward computes in a
@@ -59,9 +61,9 @@ struct GradientRecord {
 /// scale that is no power of two counts as the next smaller one.
 Censoring censoring_of(const GradientRecord& record);
 
-/// "what underflowed was never recorded: magnitudes up to 2^-25 were held as zero, and 56.1 % of the 1,000 elements are
-/// exact zeros, of which any number may have underflowed". `elements`: all that were recorded.
-std::string censoring_text(const Censoring& censoring, std::uint64_t elements);
+/// "what underflowed was never recorded: magnitudes up to 2^-25 were held as zero, and 56.1 % of the 1,000 elements of
+/// tensors held so are exact zeros, of which any number may have underflowed".
+std::string censoring_text(const Censoring& censoring);
 
 /// What belongs below a picture or a table of such gradients: "It counts what was recorded; more may have underflowed
 /// before."; empty if nothing is hidden.

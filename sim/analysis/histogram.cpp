@@ -279,8 +279,7 @@ Recommendation recommend(const MagnitudeHistogram& all, const FineHistogram& fin
     if (format.exponent_bits < fp32_format().exponent_bits) result.censoring = censoring;
     const std::uint64_t hidden = result.censoring.zeros;
     if (nonzero == 0) {
-        if (hidden == 0 && !result.censoring.hides_terms()) result.log2_scale = 0;
-        else result.known = Known::unknown;
+        if (hidden > 0 || result.censoring.hides_terms()) result.known = Known::unknown;
         return result;
     }
     // Beyond these scales all elements lie outside the format, at one end or the other.

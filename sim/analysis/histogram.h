@@ -172,7 +172,7 @@ struct Window {
 /// The recommended loss scale for one format: nothing overflows and little underflows. What the record hides is never
 /// taken for nothing: a window or a scale that is given holds whatever has underflowed before.
 struct Recommendation {
-    /// log2 of the scale. None: no scale will do, all are above largest_log2_scale, or it is unknown.
+    /// log2 of the scale. None: no scale will do, all are above largest_log2_scale, unknown, or all is zero or NaN.
     std::optional<int> log2_scale{};
     std::optional<Window> window{}; ///< scales without overflow and with underflow / nonzero surely below the limit
     int lowest_enough = 0; ///< log2 of the smallest scale with underflow / nonzero of what was recorded below the limit
@@ -195,8 +195,8 @@ inline constexpr int largest_log2_scale = 126;
 /// binades below overflow. Because of the margin the scale may lie below the window; because of the limit of 2^126 it
 /// may not. Counts are those of classify(), so under stochastic rounding the window is safe for any random bits. Where
 /// nothing can become zero (roundings up, down and to odd) the window reaches down to scales at which all elements lie
-/// below the format. Infinities and NaN do not count. Without any finite non-zero element every scale will do: the
-/// answer is 2^0 and no window.
+/// below the format. Infinities and NaN do not count. Without any finite non-zero element there is nothing to go by: no
+/// scale and no window.
 ///
 /// Where gradients had underflowed before they were recorded, of n non-zero elements and z zeros between u / n and
 /// (u + z) / (n + z) underflow, u of the n being counted. A scale is taken to be enough if the latter is below the

@@ -74,7 +74,8 @@ Censoring hidden_in(const RecordedMagnitudes& line, std::string_view backward) {
     if (!is_gradient(line.kind)) return {};
     std::optional<int> least = least_log2(line.magnitudes);
     if (least) *least -= std::ilogb(line.scale);
-    return censoring_of({line.format, backward, line.scale, line.magnitudes.zero, least, line.kind});
+    return censoring_of(
+        {line.format, backward, line.scale, line.magnitudes.zero, least, line.kind, line.magnitudes.count()});
 }
 
 /// Finds lines with the same step and tensor: two processes may have recorded into one folder.
@@ -126,8 +127,8 @@ class Repeats {
 
 Censoring censoring_of(const RecordedTensor& tensor, const MagnitudeHistogram& unscaled, double scale) {
     if (!is_gradient(tensor.kind)) return {};
-    return censoring_of(
-        {tensor.entry.stored().format, tensor.backward, scale, unscaled.zero, least_log2(unscaled), tensor.kind});
+    return censoring_of({tensor.entry.stored().format, tensor.backward, scale, unscaled.zero, least_log2(unscaled),
+                         tensor.kind, unscaled.count()});
 }
 
 Json histogram_line(const RecordedMagnitudes& r) {
@@ -186,7 +187,8 @@ void measure_gradients(const Recording& recording, int threads, const Magnitudes
         RecordedMagnitudes found{.step = t.step.value_or(0),
                                  .tensor = t.entry.name,
                                  .kind = t.kind,
-                                 .format = std::string(t.entry.stored().format)};
+                                 .format = std::string(t.entry.stored().format),
+                                 .divided = t.recorded_scale};
         try {
             if (!file || file->path() != t.file) file = open_tensor_file(t.file);
             found.magnitudes = measure_divided(*file, t.index, t.recorded_scale, threads, progress).histogram;

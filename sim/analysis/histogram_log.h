@@ -20,6 +20,7 @@ struct RecordedMagnitudes {
     TensorKind kind = TensorKind::weight_gradient;
     std::string format; ///< format that the gradient had or is stored in ("fp16"); empty if that is not a format
     double scale = 1;   ///< loss scale by which the recorded values are multiplied
+    double divided = 1; ///< the loss scale of the record by which they were divided when they were measured
     MagnitudeHistogram magnitudes{}; ///< histogram of the values as recorded
     Censoring censoring{};           ///< what the record of a gradient hides, without the loss scale
 };

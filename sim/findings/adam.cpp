@@ -50,6 +50,14 @@ AdamQuestion question_of(const OptimizerOptions& o, const std::map<double, std::
 /// The gradients of one parameter, by step.
 using Series = std::vector<const RecordedTensor*>;
 
+/// The first of the gradients that is NaN or infinite in some element, if the optimizer used it.
+std::optional<std::size_t> first_nonfinite(const AdamHistory& history) {
+    const auto is_broken = [](float g) { return !std::isfinite(g); };
+    for (std::size_t i = 0; i < history.gradients.size(); ++i)
+        if (history.repeats[i] > 0 && std::ranges::any_of(history.gradients[i], is_broken)) return i;
+    return std::nullopt;
+}
+
 class Collector {
   public:
     Collector(const fs::path& path, const AdamOptions& options) : path_(path), options_(options) {
@@ -150,6 +158,7 @@ class Collector {
         const auto place = [](const RecordedTensor& t) { return detail::TensorPlace{t.file, t.index}; };
         AdamSource source{.gradients = {},
                           .repeats = {},
+                          .steps = {},
                           .settings = {p.settings},
                           .weight = {},
                           .m = place(p.m),
@@ -248,6 +257,7 @@ class Collector {
                 throw FileError(t.file, name + ": its size changes from step to step");
             source.gradients.push_back({t.file, t.index, t.recorded_scale});
             source.repeats.push_back(repeats(series, i));
+            source.steps.push_back(t.step);
             source.settings.push_back(log_->settings(name, t.step));
         }
         if (!recorded) return source;
@@ -256,23 +266,29 @@ class Collector {
         return source;
     }
 
-    /// Calls add(effects, elements) for all elements, in blocks, from any thread; in one block if they share scales.
+    /// Calls add(effects, elements, history) in blocks of elements, from any thread; in one block if they share scales.
     template <class Add>
     void for_each_part(const AdamQuestion& question, const AdamSource& source, std::uint64_t numbers, const Add& add) {
         const bool shared = question.has_scales() && numbers > 0;
         if (!source.gradients.empty())
             return for_each_chunk(numbers, shared ? numbers : source.block(open_, numbers), options_.threads,
                                   [&](std::uint64_t begin, std::uint64_t end) {
-                                      add(adam_effects(question, source.read(open_, begin, end)), end - begin);
+                                      const AdamHistory history = source.read(open_, begin, end);
+                                      add(adam_effects(question, history), end - begin, history);
                                   });
         const std::uint64_t read = shared ? numbers : 1 << 18, block = shared ? numbers : 1 << 14;
         detail::StateReader reader(source, open_);
         for (std::uint64_t first = 0; first < numbers; first += read) {
             const AdamHistory history = reader.read(std::min(first + read, numbers));
             for_each_chunk(history.m.size(), block, options_.threads, [&](std::uint64_t begin, std::uint64_t end) {
-                add(adam_effects(question, detail::part_of(history, begin, end)), end - begin);
+                add(adam_effects(question, detail::part_of(history, begin, end)), end - begin, history);
             });
         }
+    }
+
+    void note_nonfinite(const std::string& gradient, const std::optional<std::int64_t>& step) {
+        std::optional<NonfiniteGradient>& first = findings_.nonfinite_gradient;
+        if (!first || std::tie(step, gradient) < std::tie(first->step, first->tensor)) first = {gradient, step};
     }
 
     /// `last` is the tensor that tells the format of what was recorded: the examined gradient, or m.
@@ -292,17 +308,21 @@ class Collector {
                           .effects = adam_effects(question, nothing),
                           .muted_from = {}};
         std::mutex adding; // the order does not matter: all are counts
-        for_each_part(question, source, numbers, [&](const AdamEffects& part, std::uint64_t elements) {
-            const std::lock_guard lock(adding);
-            tensor.effects.merge(part);
-            if (progress) progress(elements);
-        });
+        for_each_part(question, source, numbers,
+                      [&](const AdamEffects& part, std::uint64_t elements, const AdamHistory& history) {
+                          const std::optional<std::size_t> broken = first_nonfinite(history);
+                          const std::lock_guard lock(adding);
+                          tensor.effects.merge(part);
+                          if (broken) note_nonfinite(name, source.steps[*broken]);
+                          if (progress) progress(elements);
+                      });
         findings_.total.merge(tensor.effects);
         findings_.censoring.merge(censoring_of({.stored = entry.stored().format,
                                                 .backward = last.backward,
                                                 .scale = last.recorded_scale,
                                                 .zeros = tensor.effects.elements - tensor.effects.nonzero,
-                                                .least_log2 = tensor.effects.least_log2}));
+                                                .least_log2 = tensor.effects.least_log2,
+                                                .elements = tensor.effects.elements}));
         if (!options_.tensor_ratios)
             for (StateEffects& state : tensor.effects.states)
                 for (EpsEffects& eps : state.eps) eps.ratio = {};

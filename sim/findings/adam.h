@@ -57,6 +57,12 @@ struct AdamTensor {
     std::optional<double> muted_from; ///< the smallest eps that decides more than half of the steps
 };
 
+/// Where gradients that the optimizer used were first NaN or infinite themselves, by step and then by name.
+struct NonfiniteGradient {
+    std::string tensor;               ///< the name of the gradient, as recorded
+    std::optional<std::int64_t> step; ///< none if the files name no step
+};
+
 /// The answer for a recording.
 struct AdamFindings {
     std::string name; ///< the path as given
@@ -71,7 +77,8 @@ struct AdamFindings {
     AdamEffects total;                  ///< sum over all tensors
     std::optional<double> muted_from;   ///< the same over all tensors together
     Censoring censoring; ///< what the records of the examined gradients hide, and so who would be decided by eps
-    std::string advice;  ///< sentences: which eps, state and weight formats to use; which tensors eps mutes
+    std::optional<NonfiniteGradient> nonfinite_gradient; ///< none: all gradients that were used are finite
+    std::string advice; ///< sentences: which eps, state and weight formats to use; which tensors eps mutes
     std::vector<std::string> warnings;
     std::vector<std::string> errors; ///< files that cannot be read and were left out
 

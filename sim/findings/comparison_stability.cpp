@@ -8,7 +8,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <set>
 
 namespace amp {
 
@@ -80,6 +82,37 @@ std::vector<KindOfAlarm> kinds_of_alarms(const std::vector<ComparisonGroup>& gro
     return alarms;
 }
 
+/// Recorded gradients that are not finite, as a spike; none if there are none, or if the log tells of one itself.
+std::optional<Spike> recorded_spike(const RunSpikes& of) {
+    const std::set<std::int64_t>& steps = of.run->nonfinite.steps;
+    if (steps.empty() || of.worst(SpikeKind::not_finite) != nullptr) return std::nullopt;
+    const std::int64_t first = *steps.begin(), last = *steps.rbegin();
+    return Spike{.kind = SpikeKind::not_finite,
+                 .first = first,
+                 .last = last,
+                 .peak = first,
+                 .steps = steps.size(),
+                 .lasts = steps.size() > 1 && last == of.run->columns.last,
+                 .growth = {.tensor = of.run->nonfinite.first,
+                            .evidence = "the gradients as recorded",
+                            .step = first,
+                            .since = first,
+                            .factor = HUGE_VAL,
+                            .recorded = true}};
+}
+
+/// " The first tensor is h.0.weight.grad, in step 2.": of gradients alone, which no log tells more of.
+std::string first_tensor(const std::vector<ComparisonGroup>& groups) {
+    const Spike* first = nullptr;
+    for (const ComparisonGroup& group : groups)
+        for (const ComparisonRow& row : group.rows)
+            for (const RunSpikes& run : row.stability)
+                if (const Spike* spike = run.worst(SpikeKind::not_finite); spike != nullptr && run.run->steps.empty())
+                    if (first == nullptr || spike->first < first->first) first = spike;
+    if (first == nullptr) return "";
+    return fmt::format(" The first tensor is {}, in step {}.", first->growth.tensor, first->first);
+}
+
 } // namespace
 
 RowStability stability_of(const ComparisonRow& row) {
@@ -118,6 +151,8 @@ void detail::find_instabilities(ComparisonGroup& group, const SpikeLimits& limit
         for (const RecordedRun* run : row.runs) {
             row.stability.push_back(find_spikes(*run, reference_of(*run, row, group.reference), limits));
             find_growth(row.stability.back(), threads);
+            if (const auto spike = recorded_spike(row.stability.back()))
+                row.stability.back().spikes.insert(row.stability.back().spikes.begin(), *spike);
         }
 }
 
@@ -130,7 +165,7 @@ std::optional<ShortAnswer> detail::stability_answer(const std::vector<Comparison
     answer.words.front() = upper_case(answer.words.substr(0, 1)).front();
     for (const KindOfAlarm& alarm : alarms)
         answer.reason += &alarm == &alarms.front() ? alarm.precisions : "; " + alarm.text();
-    answer.reason += ".";
+    answer.reason += "." + first_tensor(groups);
     return answer;
 }
 
@@ -138,9 +173,11 @@ std::string detail::about_stability(const std::vector<ComparisonGroup>& groups, 
     const auto logs_any = [](const ComparisonRow& row) {
         return std::ranges::any_of(row.runs, [](const RecordedRun* run) { return !run->steps.empty(); });
     };
-    if (std::ranges::none_of(groups, [&](const auto& g) { return std::ranges::any_of(g.rows, logs_any); })) return "";
     std::vector<std::string> parts;
     for (const KindOfAlarm& alarm : kinds_of_alarms(groups, limits)) parts.push_back(alarm.text());
+    const bool any_log =
+        std::ranges::any_of(groups, [&](const auto& g) { return std::ranges::any_of(g.rows, logs_any); });
+    if (parts.empty() && !any_log) return "";
     if (parts.empty())
         return fmt::format("Stability: no alarm: nothing became NaN or infinite, no gradients rose above {:g} times "
                            "their level, no loss leapt.",

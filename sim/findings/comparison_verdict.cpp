@@ -73,7 +73,7 @@ std::string about_scale(const JointGradients& gradients, const RecommendationOpt
     const FormatSpec fp16 = format("fp16"), bf16 = format("bf16");
     const Recommendation& r = gradients.scale_in(fp16);
     const std::string hidden =
-        r.known == Known::exact ? "" : fmt::format("{}. {}", censoring_text(r.censoring, all.count()), way_to_know(r));
+        r.known == Known::exact ? "" : fmt::format("{}. {}", censoring_text(r.censoring), way_to_know(r));
     if (all.nonzero() == 0 && !hidden.empty())
         return fmt::format("Loss scale: which one FP16 needs is unknown, as {}", hidden);
     if (all.nonzero() == 0)
@@ -106,6 +106,9 @@ std::string about_scale(const JointGradients& gradients, const RecommendationOpt
     text += wide.underflow + wide.overflow == 0
                 ? "; BF16 needs none."
                 : fmt::format("; BF16 unscaled zeroes {}.", percent(wide.underflow, all.nonzero()));
+    if (const std::uint64_t broken = all.nan + all.inf; broken > 0)
+        text += fmt::format(" {} of the {} {} NaN or infinite as recorded; this is about the others.", grouped(broken),
+                            plural(all.count(), "element"), broken == 1 ? "is" : "are");
     if (hidden.empty()) return "Loss scale: " + text;
     return fmt::format("Loss scale: {} How much underflows is unknown, as {}", text, hidden);
 }
@@ -130,13 +133,15 @@ std::string state_advice(const ComparisonRow* advised) {
 struct JointAdam {
     AdamEffects all;
     Censoring censoring;                  ///< what the records of their gradients hide
-    const AdamFindings* asked = nullptr; ///< the first of them; null: none
-    const RecordedRun* other = nullptr;  ///< a run that another optimizer trained; null: none
+    const AdamFindings* asked = nullptr;  ///< the first of them; null: none
+    const AdamFindings* broken = nullptr; ///< the first of them whose gradients are not all finite; null: none
+    const RecordedRun* other = nullptr;   ///< a run that another optimizer trained; null: none
 
     explicit JointAdam(const std::vector<ComparisonGroup>& groups) {
         for (const ComparisonGroup& group : groups) {
             if (other == nullptr && group.evidence != nullptr && !may_be_adam(group.evidence->facts))
                 other = group.evidence;
+            if (broken == nullptr && group.adam && group.adam->nonfinite_gradient) broken = &*group.adam;
             if (!group.adam || (asked != nullptr && group.adam->question.eps != asked->question.eps)) continue;
             asked = &*group.adam;
             all.merge(group.adam->total);
@@ -148,7 +153,7 @@ struct JointAdam {
         return detail::tells_nothing(all, asked->question) && !censoring.hides_any();
     }
     /// "what underflowed was never recorded: ..."
-    [[nodiscard]] std::string hidden() const { return censoring_text(censoring, all.elements); }
+    [[nodiscard]] std::string hidden() const { return censoring_text(censoring); }
 };
 
 std::string decided_percent(const AdamEffects& effects, std::size_t e) {
@@ -174,6 +179,9 @@ std::string about_adam(const JointAdam& adam, const std::vector<ComparisonGroup>
         text = fmt::format("what eps decides is unknown, as {}; recorded were gradients of which eps {:g} decides the "
                            "step of {}",
                            adam.hidden(), eps, usual);
+    if (const std::string broken = detail::broken_text(adam.all, adam.broken != nullptr ? *adam.broken : *adam.asked);
+        !broken.empty())
+        text += "; " + broken;
     const std::vector<std::string> faults = detail::state_faults(adam.all, q);
     for (const std::string& fault : faults) text += "; " + fault;
     text += faults.empty() ? "." : state_advice(detail::advised_row(groups));
@@ -193,7 +201,7 @@ std::string alone(const std::vector<std::pair<std::string, std::string>>& each) 
 std::string scales_alone(const std::vector<ComparisonGroup>& groups) {
     std::vector<std::pair<std::string, std::string>> each;
     for (const ComparisonGroup& group : groups) {
-        if (group.evidence == nullptr) continue;
+        if (group.evidence == nullptr || group.evidence->magnitudes.nonzero() == 0) continue;
         for (const ScaleCurve& curve : group.evidence->scales.curves)
             if (const auto scale = curve.recommendation.log2_scale; curve.format == format("fp16"))
                 each.emplace_back(group.name, !scale        ? "none that holds"
@@ -207,7 +215,7 @@ ShortAnswer scale_answer(const JointGradients& gradients, const std::vector<Comp
                          const RecommendationOptions& options) {
     ShortAnswer answer{.question = "Loss scale", .words = "unknown", .reason = {}, .state = ShortAnswer::State::open};
     const Recommendation& r = gradients.scale_in(format("fp16"));
-    const std::string hidden = r.known == Known::exact ? "" : censoring_text(r.censoring, gradients.all.count());
+    const std::string hidden = r.known == Known::exact ? "" : censoring_text(r.censoring);
     const std::string limit = limit_percent(options.limit);
     if (r.known == Known::unknown) answer.reason = fmt::format("Whether FP16 needs one is unknown: {}.", hidden);
     else if (gradients.all.nonzero() == 0) answer.reason = "No gradient that is finite and not zero was recorded.";
@@ -224,13 +232,13 @@ ShortAnswer scale_answer(const JointGradients& gradients, const std::vector<Comp
     } else {
         answer.state = ShortAnswer::State::settled;
         answer.words = *r.log2_scale == 0 ? "none needed" : "FP16: " + power_of_two(*r.log2_scale);
-        answer.reason = fmt::format("Safe from {} to {}: no gradient overflows, and less than {} become zero.",
-                                    power_of_two(r.lowest_enough), power_of_two(r.highest_safe), limit);
+        answer.reason = fmt::format("Safe from {} to {}: no {}gradient overflows, and less than {} become zero.",
+                                    power_of_two(r.lowest_enough), power_of_two(r.highest_safe),
+                                    gradients.all.nan + gradients.all.inf > 0 ? "finite " : "", limit);
         const ClassCounts wide = gradients.all.classify(format("bf16"), 0);
         if (*r.log2_scale != 0 && wide.underflow + wide.overflow == 0) answer.reason += " BF16 needs none.";
         answer.reason += scales_alone(groups);
-        if (*r.log2_scale == 0 && !gradients.censoring.terms)
-            answer.reason += fmt::format(" {}", without_activations);
+        if (*r.log2_scale == 0 && !gradients.censoring.terms) answer.reason += fmt::format(" {}", without_activations);
     }
     return answer;
 }
@@ -259,9 +267,8 @@ ShortAnswer adam_answer(const JointAdam& adam, const std::vector<ComparisonGroup
                                                : fmt::format("{:g} decides {} of the steps", q.eps[q.usual_eps], usual);
         if (will_do && will_do != q.usual_eps)
             answer.reason += fmt::format(", {:g} only {}", q.eps[*will_do], decided_percent(adam.all, *will_do));
-        answer.reason += detail::state_faults(adam.all, q).empty()
-                             ? "."
-                             : ", with m and v in FP32; narrower formats have faults.";
+        answer.reason +=
+            detail::state_faults(adam.all, q).empty() ? "." : ", with m and v in FP32; narrower formats have faults.";
         std::vector<std::pair<std::string, std::string>> each;
         for (const ComparisonGroup& group : groups)
             if (group.adam && group.adam->question.eps == q.eps && group.adam->total.nonzero > 0)

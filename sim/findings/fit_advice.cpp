@@ -66,7 +66,7 @@ std::string detail::fit_advice(const FitFacts& f) {
     if (f.nonzero == 0)
         return start + fmt::format("none of the {} is finite and not zero; every format will do.", f.noun);
     std::string text = start + unscaled_fit_text(f);
-    const std::string hidden = is_open(f) ? censoring_text(f.censoring, f.elements) : "";
+    const std::string hidden = is_open(f) ? censoring_text(f.censoring) : "";
     if (f.fit.held == f.fit.tensors) {
         if (f.fit.unscaled.underflow > 0) text += fmt::format(", under {} in every tensor", limit_percent(f.limit));
         if (hidden.empty()) return text + "; no scale needed.";

@@ -200,6 +200,10 @@ std::size_t GradientLog::measured_steps() const {
         std::ranges::count_if(steps, [](const GradientStep& s) { return s.magnitudes.nonzero() > 0; }));
 }
 
+bool GradientLog::has_magnitudes() const {
+    return std::ranges::any_of(steps, [](const GradientStep& s) { return s.amax > 0 || s.magnitudes.nonzero() > 0; });
+}
+
 GradientLog read_gradient_log(const fs::path& path, const GradientLogOptions& options, const Watch& watch) {
     const FloatEnvironment environment;
     require_there(path);

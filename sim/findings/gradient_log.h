@@ -43,6 +43,8 @@ struct GradientLog {
 
     /// Number of steps whose magnitudes were recorded, so that underflow can be counted.
     [[nodiscard]] std::size_t measured_steps() const;
+    /// Whether the log has a magnitude at all: that of a gradient which is finite and not zero.
+    [[nodiscard]] bool has_magnitudes() const;
 };
 
 /// Reads metrics.jsonl and histograms.jsonl of a run folder; or any program's log (.csv, .tsv, .jsonl, .json, .ndjson,

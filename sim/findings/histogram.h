@@ -138,7 +138,7 @@ struct KindFindings {
     HistogramEntry total;
     std::vector<FormatCounts> formats; ///< counts of the total, one for each of the options' formats
     ScaleCurves scales{};              ///< what loss scales do to gradients, in each of the formats
-    std::vector<std::string> advice{}; ///< advice for each format, in one or two sentences
+    std::vector<std::string> advice{}; ///< for each format; before it, what no scale mends
 };
 
 /// The outcome of one gate on the total.

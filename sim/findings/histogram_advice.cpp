@@ -14,11 +14,13 @@ namespace amp {
 
 namespace {
 
+constexpr std::size_t name_width = 30;
+
 /// The tensors that the advice names.
 struct PerTensor {
     std::string upper; ///< the first tensor to overflow as the scale grows; by name among equals
     std::string lower; ///< the tensor that loses most elements at the largest safe scale; by name among equals
-    std::uint64_t with_window = 0, counted = 0;
+    std::uint64_t with_window = 0, known = 0, counted = 0; ///< known: whether a scale of its own would do
 };
 
 PerTensor per_tensor(const std::vector<HistogramEntry>& tensors, const FormatSpec& format, const Recommendation& total,
@@ -31,6 +33,7 @@ PerTensor per_tensor(const std::vector<HistogramEntry>& tensors, const FormatSpe
         const Recommendation own = recommendation_of(tensor, format, options);
         ++result.counted;
         result.with_window += own.window ? 1 : 0;
+        result.known += own.known == Known::exact ? 1 : 0;
         const std::string name = printable(tensor.name);
         if (!lowest_end || std::tie(own.highest_safe, name) < std::tie(*lowest_end, result.upper)) {
             lowest_end = own.highest_safe;
@@ -43,6 +46,31 @@ PerTensor per_tensor(const std::vector<HistogramEntry>& tensors, const FormatSpe
         }
     }
     return result;
+}
+
+/// What no format and no scale holds; empty if all gradients are finite.
+std::string nonfinite_text(const KindFindings& kind, const std::vector<HistogramEntry>& entries) {
+    const MagnitudeHistogram& all = kind.total.magnitudes.histogram;
+    const HistogramEntry* first = nullptr;
+    std::uint64_t broken = 0;
+    bool scaled = false;
+    for (const HistogramEntry& tensor : entries) {
+        const MagnitudeHistogram& own = tensor.magnitudes.histogram;
+        if (!tensor.kinds.within(kind.group->kinds) || own.nan + own.inf == 0) continue;
+        ++broken;
+        scaled = scaled || tensor.recorded_scale.value_or(1) > 1;
+        if (first == nullptr || std::tie(tensor.step, tensor.name) < std::tie(first->step, first->name))
+            first = &tensor;
+    }
+    if (first == nullptr) return "";
+    return fmt::format("{} in {} of {} {} NaN or infinite as recorded, first in {}{}: {}.{}",
+                       plural(all.nan + all.inf, "element"), grouped(broken), plural(kind.total.tensors, "tensor"),
+                       all.nan + all.inf == 1 ? "is" : "are", shortened_name(printable(first->name), name_width),
+                       first->step ? fmt::format(" in step {}", *first->step) : "",
+                       scaled ? "a smaller loss scale than the one of the record mends what overflowed under that, and "
+                                "none mends what the network itself made so"
+                              : "no loss scale mends that",
+                       all.nan + all.inf == all.count() ? "" : " What follows is about the other elements.");
 }
 
 /// `recorded`: some gradients had underflowed before they were recorded.
@@ -65,22 +93,37 @@ std::string window_text(const Window& window) {
                : fmt::format("{} ... {} lose", power_of_two(window.low), power_of_two(window.high));
 }
 
+/// What a scale for each tensor would do, in a sentence; empty if there is one tensor alone.
+std::string own_scales_text(const PerTensor& tensors, const std::string& limit) {
+    const std::uint64_t open = tensors.counted - tensors.known;
+    if (tensors.counted < 2) return "";
+    if (tensors.known == 0) return " Whether a scale for each tensor would do is unknown.";
+    return fmt::format(" With a scale for each tensor, {} of {} stay under {} and overflow nowhere{}.",
+                       grouped(tensors.with_window),
+                       open == 0 ? plural(tensors.counted, "tensor")
+                                 : fmt::format("the {} of which it is known", plural(tensors.known, "tensor")),
+                       limit,
+                       open == 0 ? ""
+                                 : fmt::format("; of {} more it is unknown, as more may have underflowed than was "
+                                               "recorded",
+                                               grouped(open)));
+}
+
 /// Which loss scale gradients need in a format.
 std::string loss_scale_advice(const KindFindings& kind, const std::vector<HistogramEntry>& entries, std::size_t index,
                               const HistogramOptions& options) {
-    constexpr std::size_t name_width = 30;
     const HistogramEntry& all = kind.total;
     const FormatSpec& format = options.formats[index];
     const std::string name = upper_case(format.name);
     const std::uint64_t nonzero = all.magnitudes.histogram.nonzero();
     const Recommendation& total = kind.formats[index].recommendation;
     const std::string hidden =
-        total.known == Known::exact
-            ? ""
-            : fmt::format("{}. {}", censoring_text(total.censoring, all.magnitudes.histogram.count()),
-                          way_to_know(total));
+        total.known == Known::exact ? "" : fmt::format("{}. {}", censoring_text(total.censoring), way_to_know(total));
     if (nonzero == 0 && !hidden.empty()) return fmt::format("{}: which scale it needs is unknown, as {}", name, hidden);
-    if (nonzero == 0) return name + ": no finite non-zero gradient; every scale will do.";
+    if (nonzero == 0)
+        return name + (all.magnitudes.histogram.zero == all.magnitudes.histogram.count()
+                           ? ": no finite non-zero gradient; every scale will do."
+                           : ": no finite non-zero gradient, so which scale it needs is unknown.");
     const auto lost_at = [&](int k) { return classes_at(all, format, k, options).underflow; };
     // Under stochastic rounding the first sentence states expectations; the next ones hold for any random bits.
     const bool random = options.policy.rounding == Rounding::stochastic;
@@ -125,10 +168,7 @@ std::string loss_scale_advice(const KindFindings& kind, const std::vector<Histog
                                    start, whatever, limit, power_of_two(total.lowest_enough), upper,
                                    random ? "can overflow" : "overflows", power_of_two(total.highest_safe), up_to,
                                    percent(lost_at(total.highest_safe), nonzero), lower);
-    if (tensors.counted > 1)
-        text += fmt::format(" With a scale for each tensor, {} of {} tensors stay under {} and overflow nowhere.",
-                            grouped(tensors.with_window), grouped(tensors.counted), limit);
-    return text;
+    return text + own_scales_text(tensors, limit);
 }
 
 /// The tensor of which `number` is largest, by name among equals; null if it is 0 for all.
@@ -163,7 +203,6 @@ std::string fit_text(const KindFindings& kind, const std::vector<HistogramEntry>
         {.format = options.formats[index],
          .fit = kind.total.fits[index],
          .nonzero = kind.total.magnitudes.histogram.nonzero(),
-         .elements = kind.total.magnitudes.histogram.count(),
          .group = kind.group->name,
          .noun = kind.group->noun,
          .largest = name(largest),
@@ -179,6 +218,8 @@ std::string fit_text(const KindFindings& kind, const std::vector<HistogramEntry>
 std::vector<std::string> detail::histogram_advice(const KindFindings& kind, const std::vector<HistogramEntry>& tensors,
                                                   const HistogramOptions& options) {
     std::vector<std::string> lines;
+    if (kind.total.is_gradient())
+        if (const std::string text = nonfinite_text(kind, tensors); !text.empty()) lines.push_back(text);
     for (std::size_t i = 0; i < options.formats.size(); ++i)
         lines.push_back(kind.total.is_gradient() ? loss_scale_advice(kind, tensors, i, options)
                                                  : fit_text(kind, tensors, i, options));

@@ -156,6 +156,7 @@ void add_counts(Json& json, const HistogramEntry& entry, const HistogramOptions&
     json["sum_absolute"] = entry.measured ? finite_or_null(entry.magnitudes.sums.absolute) : Json(nullptr);
     if (entry.censoring.below_log2)
         json["hidden"] = {{"below_log2", *entry.censoring.below_log2}, {"zeros", entry.censoring.zeros}};
+    else if (entry.censoring.elements > 0) json["hidden"] = {{"below_log2", nullptr}, {"zeros", 0}};
     if (entry.censoring.hides_terms()) json["hidden"]["terms"] = true;
     json["sum_squares"] = entry.measured ? finite_or_null(entry.magnitudes.sums.squares) : Json(nullptr);
     if (const std::string note = note_on(entry); !note.empty()) json["sums_note"] = note;

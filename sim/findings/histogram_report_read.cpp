@@ -116,7 +116,8 @@ Censoring censoring_by_dtype(const HistogramEntry& entry) {
     return censoring_of({.stored = format_of(entry.dtype),
                          .backward = {},
                          .scale = *entry.recorded_scale,
-                         .zeros = entry.magnitudes.histogram.zero});
+                         .zeros = entry.magnitudes.histogram.zero,
+                         .elements = entry.magnitudes.histogram.count()});
 }
 
 /// What says which tensor it is, and how it was recorded.
@@ -148,9 +149,12 @@ void parse_magnitudes(const Json& json, HistogramEntry& entry) {
     if (const auto hidden = json.find("hidden"); hidden != json.end()) {
         const std::uint64_t zeros = count_at(*hidden, "zeros");
         const bool sums = hidden->value("terms", false);
-        if ((zeros == 0 && !sums) || zeros > m.histogram.zero || !hidden->at("below_log2").is_number_integer())
+        const Json& below = hidden->at("below_log2"); // null: it was held in such a format, but has no zeros
+        const bool hides = zeros > 0 || sums;
+        if (zeros > m.histogram.zero || (hides ? !below.is_number_integer() : !below.is_null()))
             throw std::invalid_argument("what a tensor's record hides contradicts its state");
-        entry.censoring = {.below_log2 = hidden->at("below_log2").get<int>(), .zeros = zeros, .sums = sums};
+        entry.censoring = {.zeros = zeros, .sums = sums, .elements = m.histogram.count()};
+        if (hides) entry.censoring.below_log2 = below.get<int>();
     }
     const bool any = !m.histogram.rows.empty();
     entry.measured = !any || !json.at("max").is_null();
@@ -265,7 +269,7 @@ HistogramReport read_histogram_report(const ReportSource& source, const Histogra
         if (!report.contains("tensors")) throw std::invalid_argument("it has no tensors");
         for (HistogramEntry& entry : entries) {
             entry.kinds = {parse_kind(names_of(entry.kinds), version)};
-            if (!entry.censoring.below_log2) entry.censoring = censoring_by_dtype(entry);
+            if (entry.censoring.elements == 0) entry.censoring = censoring_by_dtype(entry);
             entry.censoring.terms = entry.kinds.has(TensorKind::activation_gradient);
         }
         if (!report.contains("shards")) {

@@ -70,7 +70,6 @@ std::vector<KindRecord> KindRecords::records(const MagnitudeHistogram& gradients
         const bool of_gradients = group.kinds == gradient_kinds;
         KindRecord record{&group, of_gradients ? gradients : kinds_[k].magnitudes, {}};
         const FitFacts facts{.nonzero = record.magnitudes.nonzero(),
-                             .elements = record.magnitudes.count(),
                              .censoring = of_gradients ? censoring : Censoring{},
                              .group = group.name,
                              .noun = group.noun};

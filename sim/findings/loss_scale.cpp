@@ -1,6 +1,7 @@
 #include <ampscope/sim/findings/loss_scale.h>
 
 #include <ampscope/formats/environment.h>
+#include <ampscope/sim/base/tensor_names.h>
 #include <ampscope/sim/base/text.h>
 
 #include <fmt/format.h>
@@ -25,23 +26,42 @@ bool records_activations(const GradientLog& log) {
     return std::ranges::any_of(log.steps, [](const GradientStep& step) { return step.censoring.terms; });
 }
 
+/// The steps that every scaler skips, whatever its scale, as gradients were not finite even unscaled; in a sentence
+/// that others follow. Empty if there are none.
+std::string about_broken(const GradientLog& log) {
+    const GradientStep* first = nullptr;
+    std::uint64_t broken = 0;
+    for (const GradientStep& step : log.steps) {
+        if (step.hidden || step.overflow_scale > 1) continue;
+        if (first == nullptr) first = &step;
+        ++broken;
+    }
+    if (first == nullptr) return "";
+    const bool one = broken == 1;
+    const std::string where =
+        fmt::format("{}step {}{}", one ? "" : "first ", first->step,
+                    first->largest.empty() ? "" : fmt::format(" ({})", shortened_name(printable(first->largest), 40)));
+    return fmt::format(
+        "{} of {}, {}, {} NaN or infinity as recorded, so that every scaler skips {} at any scale from 1 "
+        "on; what follows is about the other gradients. ",
+        grouped(broken), plural(log.steps.size(), "step"), where, one ? "holds" : "hold", one ? "it" : "them");
+}
+
 /// Which scale to start with, or why there is none.
 std::string about_start(const LossScaleFindings& f, const LossScaleOptions& options) {
     const Recommendation& r = f.recommendation;
     const bool measured = f.log.measured_steps() > 0;
     const std::string format = options.format.name, limit = limit_percent(options.recommendation.limit);
     const std::string highest = power_of_two(r.highest_safe), lowest = power_of_two(r.lowest_enough);
-    const auto hidden = [&](const MagnitudeHistogram& all) {
-        return fmt::format("{}. {}", censoring_text(r.censoring, all.count()), way_to_know(r));
-    };
+    const std::string hidden =
+        r.known == Known::exact ? "" : fmt::format("{}. {}", censoring_text(r.censoring), way_to_know(r));
     if (r.known == Known::unknown)
-        return fmt::format("Whether these gradients need a loss scale in {} is unknown, as {}", format,
-                           hidden(recorded_in(f.log)));
+        return fmt::format("Whether these gradients need a loss scale in {} is unknown, as {}", format, hidden);
     if (const MagnitudeHistogram all = recorded_in(f.log); r.known == Known::bound && r.log2_scale)
         return fmt::format("Start at {}: nothing recorded overflows up to {}, and unscaled at least {} of the non-zero "
                            "gradients underflow. Whether less than {} do there is unknown, as {}",
                            power_of_two(*r.log2_scale), highest,
-                           percent(all.classify(options.format, 0).underflow, all.nonzero()), limit, hidden(all));
+                           percent(all.classify(options.format, 0).underflow, all.nonzero()), limit, hidden);
     if (measured && !r.window)
         return fmt::format(
             "No scale holds these gradients in {}: above {} some overflow, below {} more than {} of the "
@@ -49,8 +69,9 @@ std::string about_start(const LossScaleFindings& f, const LossScaleOptions& opti
             format, highest, lowest, limit);
     if (measured && r.log2_scale == 0)
         return fmt::format("These gradients need no loss scaling in {}: at scale 1 less than {} of the non-zero ones "
-                           "underflow, and none overflows.{}",
-                           format, limit, records_activations(f.log) ? "" : fmt::format(" {}", without_activations));
+                           "underflow, and no{} overflows.{}",
+                           format, limit, about_broken(f.log).empty() ? "ne" : " finite one",
+                           records_activations(f.log) ? "" : fmt::format(" {}", without_activations));
     if (r.highest_safe < 0)
         return fmt::format("Gradients overflow in {} at scale 1 already: no loss scale helps.", format);
     const int start =
@@ -77,16 +98,17 @@ std::string about_scalers(const LossScaleFindings& f) {
 
 std::string advice_of(const LossScaleFindings& f, const LossScaleOptions& options) {
     const bool measured = f.log.measured_steps() > 0;
-    const auto is_empty = [](const GradientStep& s) { return s.amax == 0 && s.magnitudes.nonzero() == 0; };
-    const bool none = std::ranges::all_of(f.log.steps, is_empty) && f.recommendation.known == Known::exact;
-    if (none && std::ranges::any_of(f.log.steps, [](const GradientStep& s) { return s.magnitudes.count() > 0; }))
+    const bool none = !f.log.has_magnitudes() && f.recommendation.known == Known::exact;
+    const MagnitudeHistogram all = recorded_in(f.log);
+    if (none && all.count() > 0 && all.zero == all.count()) return "Advice: none, as all recorded gradients are zero.";
+    if (none && all.count() > 0)
         return "Advice: none, as no recorded gradient is finite and not zero: look for NaN in the data or the network.";
     if (none)
         return "Advice: the log holds no magnitudes, so overflow is known only under the scales that were in force; "
                "log the largest gradient of each step (amax), or record histograms.";
     const bool overflowed =
         std::ranges::any_of(f.log.steps, [](const GradientStep& s) { return s.amax == 0 && !s.hidden; });
-    return "Advice: " + about_start(f, options) +
+    return "Advice: " + about_broken(f.log) + about_start(f, options) +
            (overflowed && measured ? " Some steps have no finite magnitude." : "") + about_scalers(f) +
            " Once settled, a dynamic scaler skips about one step in each growth interval: it tries the next scale.";
 }

@@ -129,9 +129,7 @@ class RunReader {
         columns.losses_suffice = true;
         std::vector<std::pair<std::int64_t, std::vector<ScaledCasts>>> casts; // the columns are only known at the end
         StepLog log = read_step_log(path_, columns, progress, [&](const StepMetrics& step, const Json& line) {
-            const auto skipped = line.find("skipped"); // a run without a loss scaler takes steps that overflow
-            if (skipped != line.end() && skipped->is_boolean() ? skipped->get<bool>() : step.found_inf.value_or(false))
-                run_.skipped.push_back(step.step);
+            if (was_skipped(step, line)) run_.skipped.push_back(step.step);
             if (const auto updates = line.find("updates"); updates != line.end() && updates->is_object()) {
                 const std::uint64_t lost = count_at(*updates, "lost");
                 if (count_at(*updates, "nonfinite") == 0) // else what still changes tells nothing of the format
@@ -213,6 +211,7 @@ class RunReader {
         tensor.counts.add(magnitudes);
         run_.magnitudes.merge(magnitudes);
         tensor.censoring.merge(m.censoring);
+        if (magnitudes.nan + magnitudes.inf > 0 && m.scale * m.divided <= 1) note_nonfinite(m);
         run_.recorded.resize(run_.columns.count());
         std::optional<std::int64_t>& first = run_.recorded[run_.columns.of(m.step)];
         first = std::min(m.step, first.value_or(m.step));
@@ -222,6 +221,14 @@ class RunReader {
             shares[run_.columns.of(m.step)] +=
                 {magnitudes.classify(format(followed_formats[f]), 0).underflow, magnitudes.nonzero()};
         }
+    }
+
+    void note_nonfinite(const RecordedMagnitudes& m) {
+        if (std::ranges::binary_search(run_.skipped, m.step)) return;
+        NonfiniteRecord& all = run_.nonfinite;
+        const bool is_first = all.steps.empty() || m.step < *all.steps.begin();
+        if (is_first || (m.step == *all.steps.begin() && m.tensor < all.first)) all.first = m.tensor;
+        all.steps.insert(m.step);
     }
 
     void measure() {

@@ -14,6 +14,7 @@
 
 #include <array>
 #include <limits>
+#include <set>
 
 namespace amp {
 
@@ -88,6 +89,12 @@ struct RecordedDeparture {
     std::optional<double> step, error; ///< error relative to the reference's tensor; none unless the kind is "error"
 };
 
+/// Gradients that are NaN or infinite as recorded, though no loss scale made them so and no step was skipped.
+struct NonfiniteRecord {
+    std::set<std::int64_t> steps;
+    std::string first; ///< the tensor, of the first step; by name among equals
+};
+
 struct RecordedRun {
     std::filesystem::path path;
     std::string name;                             ///< name in findings
@@ -101,6 +108,7 @@ struct RecordedRun {
     std::vector<std::optional<std::int64_t>> recorded; ///< first step with known gradients, by column
     std::vector<TensorRecord> tensors;                 ///< in order of appearance
     MagnitudeHistogram magnitudes;                     ///< over all of these tensors and steps
+    NonfiniteRecord nonfinite;                         ///< without steps: there are none
     ScaleCurves scales;               ///< what loss scales do to them in usual_formats; compare() computes it
     std::vector<KindRecord> kinds;    ///< only if weights or activations were recorded; in the order of kind_groups
     std::vector<std::string> formats; ///< formats of casts under a scale, in order of appearance

@@ -127,7 +127,8 @@ std::string growth_text(const TensorGrowth& g) {
 std::string spike_fact(const Spike& s, const RunSpikes& of, const SpikeLimits& limits) {
     const std::string before = fmt::format("the median of the {} steps before", limits.window);
     switch (s.kind) {
-    case SpikeKind::not_finite: return "its loss or a gradient was NaN or infinite";
+    case SpikeKind::not_finite:
+        return fmt::format("{} gradient was NaN or infinite", of.run->steps.empty() ? "a recorded" : "its loss or a");
     case SpikeKind::gradient:
         return fmt::format("its {} was {:.3g} in step {}, {:.3g} times {}",
                            of.norms ? "gradient norm" : "largest gradient", s.value, s.peak, s.size(),

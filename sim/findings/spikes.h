@@ -22,7 +22,7 @@ struct SpikeLimits {
 };
 
 enum class SpikeKind : std::uint8_t {
-    not_finite, ///< the loss is NaN or infinite, or a gradient is, and no loss scaler skips the step
+    not_finite, ///< the loss is NaN or infinite, or a gradient, logged or recorded, of a step not skipped
     gradient,
     loss
 };

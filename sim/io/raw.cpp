@@ -9,9 +9,10 @@ class RawFile : public FlatTensorFile {
   public:
     RawFile(const std::filesystem::path& path, const OpenOptions& options) : FlatTensorFile(path) {
         if (!options.dtype)
-            throw FileError(
-                path,
-                "unknown kind of file; name it .safetensors, .npy, .npz or .pt, or say what it holds with --dtype");
+            throw FileError(path, "unknown kind of file; name it .safetensors, .npy, .npz or .pt" +
+                                      (options.dtype_option.empty()
+                                           ? ""
+                                           : ", or say what it holds with " + std::string(options.dtype_option)));
         TensorEntry entry{.name = path.stem().string(), .dtype = *options.dtype, .shape = options.shape};
         const DTypeInfo& type = info(entry.dtype);
         if (entry.shape.empty()) {

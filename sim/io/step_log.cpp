@@ -337,6 +337,11 @@ class LogReader {
 
 } // namespace
 
+bool was_skipped(const StepMetrics& step, const Json& line) {
+    const auto said = line.find("skipped"); // a run without a loss scaler takes steps that overflow
+    return said != line.end() && said->is_boolean() ? said->get<bool>() : step.found_inf.value_or(false);
+}
+
 std::size_t final_losses(std::size_t logged) { return std::min(logged, std::max<std::size_t>(10, logged / 10)); }
 
 double final_loss_of(std::span<const double> losses) {

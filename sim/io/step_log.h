@@ -20,6 +20,9 @@ struct StepMetrics {
     std::optional<double> gradient_norm; ///< finite; as logged: without the loss scale, and before clipping, as a rule
 };
 
+/// Whether the step was skipped, not taken: as its line of a log says; if it does not, a step that overflowed was.
+bool was_skipped(const StepMetrics& step, const nlohmann::ordered_json& line);
+
 /// Names of a log's columns, if they are not the usual ones.
 struct LogColumns {
     std::string step, amax, found_inf, scale;

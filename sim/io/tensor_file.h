@@ -57,6 +57,7 @@ struct OpenOptions {
     std::optional<DType> as{};          ///< dtype of elements whose type NumPy lost: '<V2', '|V1', '<f1', also u1/u2
     std::optional<DType> dtype{};       ///< dtype of the elements of raw files, which need it
     std::vector<std::uint64_t> shape{}; ///< shape in a raw file; empty: one dimension, as long as the file
+    std::string_view dtype_option{};    ///< what users name that dtype by, for errors: "--dtype"; empty: they cannot
 };
 
 /// The bytes of one tensor, in order.

@@ -33,6 +33,7 @@ void interpret(const Words& words, DiffToolOptions& options) {
     options.a = words.a;
     options.b = words.b;
     options.tensor = tensor_pattern(words.tensor);
+    options.open.dtype_option = "--dtype";
     if (!words.dtype.empty()) options.open.dtype = parse_dtype(words.dtype);
     if (!words.as.empty()) options.open.as = parse_dtype(words.as);
     const auto any_is = [&](bool (*is_one)(const std::filesystem::path&)) {

@@ -136,6 +136,7 @@ void interpret_conversion(const CLI::App& command, Options& options) {
     c.to = format(options.to);
     c.policy = policy_of(options);
     if (!options.as.empty()) c.open.as = parse_dtype(options.as);
+    c.open.dtype_option = "--dtype";
     if (!options.dtype.empty()) c.open.dtype = parse_dtype(options.dtype);
     options.random.apply_to(c.policy, command);
     if (c.policy.rounding != Rounding::stochastic && command.count("--seed") > 0)

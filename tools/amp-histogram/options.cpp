@@ -183,6 +183,7 @@ void interpret(const CLI::App& app, const Words& words, HistogramToolOptions& op
     if (!words.step.empty()) options.steps = parse_steps(words.step);
     if (!words.kinds.empty()) options.kinds = parse_kinds(words.kinds);
     options.tensor = tensor_pattern(words.tensor);
+    options.open.dtype_option = "--dtype";
     if (!words.dtype.empty()) options.open.dtype = parse_dtype(words.dtype);
     if (!words.as.empty()) options.open.as = parse_dtype(words.as);
     if (!words.shard.empty()) options.shard = parse_shard(words.shard);

@@ -181,19 +181,20 @@ Json json_of(const Replay& r, const LossScalerOptions& o) {
 }
 
 Json json_of(const LossScaleFindings& run) {
-    Json json = {{"input", printable(run.log.name)},
-                 {"recorded", run.log.recorded},
-                 {"first_step", run.log.steps.front().step},
-                 {"last_step", run.log.steps.back().step},
-                 {"steps", run.log.recorded_steps},
-                 {"hidden_steps", run.log.hidden_steps},
-                 {"steps_with_magnitudes", run.log.measured_steps()},
-                 {"recorded_skips", run.log.skipped},
-                 {"warnings", run.log.warnings},
-                 {"highest_safe_log2", run.recommendation.highest_safe},
-                 {"recommended_log2", or_null(run.recommendation.log2_scale)},
-                 {"advice", run.advice},
-                 {"alarms", run.alarms}};
+    Json json = {
+        {"input", printable(run.log.name)},
+        {"recorded", run.log.recorded},
+        {"first_step", run.log.steps.front().step},
+        {"last_step", run.log.steps.back().step},
+        {"steps", run.log.recorded_steps},
+        {"hidden_steps", run.log.hidden_steps},
+        {"steps_with_magnitudes", run.log.measured_steps()},
+        {"recorded_skips", run.log.skipped},
+        {"warnings", run.log.warnings},
+        {"highest_safe_log2", run.log.has_magnitudes() ? Json(run.recommendation.highest_safe) : Json(nullptr)},
+        {"recommended_log2", or_null(run.recommendation.log2_scale)},
+        {"advice", run.advice},
+        {"alarms", run.alarms}};
     add_known(json, run.recommendation);
     json["replays"] = Json::array();
     for (const ScalerReplay& scaler : run.replays) {

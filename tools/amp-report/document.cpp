@@ -149,7 +149,7 @@ class Writer {
         paragraph(fmt::format("Of {}: {}, {} over all recorded steps; the loss scale is divided out.{}", run.name,
                               plural(run.tensors.size(), "tensor"), plural(run.magnitudes.count(), "element"),
                               hidden.hides_any() ? fmt::format(" What underflows may be more than is shown, as {}.",
-                                                               censoring_text(hidden, run.magnitudes.count()))
+                                                               censoring_text(hidden))
                                                  : ""));
         document_.add(magnitude_figures(run));
         document_.add(rate_figure(run, options_.recommendation));

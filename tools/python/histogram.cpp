@@ -265,7 +265,9 @@ void bind_fit(nb::module_& m) {
         .def_ro("total", &KindFindings::total, "A HistogramEntry of them all.")
         .def_ro("formats", &KindFindings::formats, "The FormatCounts of the total for each format.")
         .def_ro("scales", &KindFindings::scales, "The ScaleCurves of gradients; without curves for other kinds.")
-        .def_prop_ro("advice", text_of(&KindFindings::advice), "A sentence or two on each format.", InEnvironment());
+        .def_prop_ro("advice", text_of(&KindFindings::advice),
+                     "A sentence or two on each format; before them, one on gradients that are NaN or infinite.",
+                     InEnvironment());
 }
 
 void bind_shards(nb::module_& m) {

@@ -42,7 +42,7 @@ std::string about_eps(const AdamFindings& f) {
     if (f.known() != Known::exact)
         return fmt::format("what eps decides is unknown, as {}. {} Of the gradients recorded as other than zero eps "
                            "{:g} decides the step of {}.",
-                           censoring_text(f.censoring, f.total.elements), way_to_know(), eps, percent(decided));
+                           censoring_text(f.censoring), way_to_know(), eps, percent(decided));
     const std::optional<std::size_t> quiet = quiet_eps(f.total, f.question);
     std::string text = fmt::format("eps {:g} decides {} of the steps.", eps, percent(decided));
     if (decided >= few && quiet)
@@ -57,12 +57,15 @@ std::uint64_t broken_steps(const AdamEffects& e, const AdamQuestion& question) {
     return e.states.front().eps[question.usual_eps].nonfinite;
 }
 
+/// The same in a sentence behind others.
+std::string about_broken(const AdamFindings& f) {
+    const std::string text = broken_text(f.total, f);
+    return text.empty() ? "" : " " + text + ".";
+}
+
 std::string about_states(const AdamFindings& f) {
     const AdamEffects& e = f.total;
-    std::string text;
-    if (const std::uint64_t broken = broken_steps(e, f.question); broken > 0)
-        text = fmt::format(" {} of the steps are NaN or infinite with m and v in FP32 already.",
-                           percent(broken, e.elements));
+    std::string text = about_broken(f);
     const std::vector<std::string> faults = state_faults(e, f.question);
     if (!faults.empty())
         text += fmt::format(" In narrower formats m and v have faults: {}. Keep them in FP32, or round v "
@@ -110,17 +113,34 @@ bool is_open(const AdamEffects& effects, const AdamQuestion& question, const Cen
     return share(decided + censoring.zeros, effects.nonzero + censoring.zeros) >= few;
 }
 
+std::string broken_text(const AdamEffects& effects, const AdamFindings& findings) {
+    const std::uint64_t broken = broken_steps(effects, findings.question);
+    if (broken == 0) return "";
+    const std::string share = percent(broken, effects.elements);
+    const std::optional<NonfiniteGradient>& first = findings.nonfinite_gradient;
+    if (!first) return fmt::format("{} of the steps are NaN or infinite with m and v in FP32 already", share);
+    std::string since;
+    if (first->step && first->step == findings.step) since = fmt::format(" in step {}", *first->step);
+    else if (first->step) since = fmt::format(" from step {} on", *first->step);
+    return fmt::format(
+        "{} of the steps are NaN or infinite in every format, as the gradients themselves are{}, first in "
+        "{}",
+        share, since, shortened_name(printable(first->tensor), 40));
+}
+
 std::vector<std::string> state_faults(const AdamEffects& effects, const AdamQuestion& question) {
     std::vector<std::string> faults;
+    const std::uint64_t in_fp32 = broken_steps(effects, question);
     for (std::size_t s = 1; s < effects.states.size(); ++s) {
         const StateEffects& state = effects.states[s];
         const std::string name = question.states[s].name();
-        const std::uint64_t broken = state.eps[question.usual_eps].nonfinite;
-        if (broken > 0) { // what else these formats do does not matter then
+        const std::uint64_t all_broken = state.eps[question.usual_eps].nonfinite;
+        if (const std::uint64_t broken = all_broken - std::min(all_broken, in_fp32);
+            broken > 0) { // what else these formats do does not matter then
             faults.push_back(
-                fmt::format("in {}{} {} of the steps are NaN or infinite", name,
+                fmt::format("in {}{} {}{} of the steps are NaN or infinite", name,
                             question.stored_eps(s, question.usual_eps) == 0 ? " eps is stored as 0, and" : "",
-                            percent(broken, effects.elements)));
+                            in_fp32 == 0 ? "" : "another ", percent(broken, effects.elements)));
             continue;
         }
         if (share(state.v_underflow, effects.nonzero) >= few)
@@ -147,7 +167,7 @@ void advise(AdamFindings& findings) {
     for (AdamTensor& t : findings.tensors) t.muted_from = muting_eps(findings.question, t.effects);
     findings.muted_from = muting_eps(findings.question, findings.total);
     if (tells_nothing(findings.total, findings.question) && !findings.censoring.hides_any())
-        findings.advice = "Advice: none, as no gradient is finite and not zero.";
+        findings.advice = "Advice: none, as no gradient is finite and not zero." + about_broken(findings);
     else
         findings.advice =
             "Advice: " + about_eps(findings) + about_muted(findings) + about_states(findings) + about_weights(findings);

@@ -21,7 +21,11 @@ bool tells_nothing(const AdamEffects& effects, const AdamQuestion& question);
 /// decides more than few steps.
 bool is_open(const AdamEffects& effects, const AdamQuestion& question, const Censoring& censoring);
 
-/// What formats of m and v other than FP32 do to more than a few elements: "v in bf16 cannot decay in 92.4 % of the
+/// "33.3 % of the steps are NaN or infinite in every format, as the gradients themselves are from step 2 on, first in
+/// h.0.weight.grad"; empty if all steps are finite with m and v in FP32. `findings`: those that name the gradient.
+std::string broken_text(const AdamEffects& effects, const AdamFindings& findings);
+
+/// What formats of m and v do to more than a few elements that FP32 does not: "v in bf16 cannot decay in 92.4 % of the
 /// elements".
 std::vector<std::string> state_faults(const AdamEffects& effects, const AdamQuestion& question);
 

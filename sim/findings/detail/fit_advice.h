@@ -14,7 +14,6 @@ struct FitFacts {
     FormatSpec format{};
     FormatFit fit{};
     std::uint64_t nonzero = 0;    ///< elements that are finite and not zero
-    std::uint64_t elements = 0;   ///< all of them
     Censoring censoring{};        ///< what their record hides
     std::string_view group, noun; ///< names of a KindGroup
     /// The tensor with the largest magnitude among those that overflow, and that magnitude.

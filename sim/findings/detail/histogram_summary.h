@@ -13,7 +13,7 @@ void summarize(HistogramFindings& findings, const std::vector<std::filesystem::p
 /// Adds `other` to `sum`: histograms, extremes, own counts. A dtype or recorded scale that differs becomes unknown.
 void merge_into(HistogramEntry& sum, const HistogramEntry& other, const HistogramOptions& options);
 
-/// Advice for each format, in one or two sentences; `tensors` may be of other kinds, too.
+/// Advice for each format, before it what is NaN or infinite among gradients; `tensors` may be of other kinds, too.
 std::vector<std::string> histogram_advice(const KindFindings& kind, const std::vector<HistogramEntry>& tensors,
                                           const HistogramOptions& options);
 

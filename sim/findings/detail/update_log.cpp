@@ -60,6 +60,7 @@ UpdateLog::UpdateLog(const fs::path& run, const AdamOptions& options, const std:
     const fs::path log = run / run_layout::metrics;
     if (!is_there(log)) return;
     const auto note = [&](const StepMetrics& m, const nlohmann::ordered_json& line) {
+        if (amp::was_skipped(m, line)) skipped_.push_back(m.step);
         if (!steps.contains(m.step)) return;
         try {
             steps_[m.step] = settings_of(line);
@@ -68,8 +69,8 @@ UpdateLog::UpdateLog(const fs::path& run, const AdamOptions& options, const std:
             throw FileError(log, fmt::format("step {}: {}", m.step, error.what()));
         }
     };
-    for (const StepMetrics& m : read_step_log(log, {}, {}, note).steps)
-        if (m.found_inf.value_or(false)) skipped_.push_back(m.step);
+    read_step_log(log, {}, {}, note);
+    std::ranges::sort(skipped_); // the file need not be in order
 }
 
 std::vector<OptimizerOptions> UpdateLog::settings_of(const nlohmann::ordered_json& line) {
