@@ -105,6 +105,9 @@ void bind_adam(nb::module_& m) {
         .def_ro("usual_eps", &AdamTensor::usual_eps, "The index in the question's eps of the eps in use.")
         .def_ro("effects", &AdamTensor::effects, "The AdamEffects.")
         .def_ro("muted_from", &AdamTensor::muted_from, "The smallest eps that decides more than half of the steps.");
+    nb::class_<NonfiniteGradient>(m, "NonfiniteGradient", "The first gradient that is NaN or infinite itself.")
+        .def_prop_ro("tensor", text_of(&NonfiniteGradient::tensor), "Its name, as recorded.", InEnvironment())
+        .def_ro("step", &NonfiniteGradient::step, "None where files do not name steps.");
     nb::class_<AdamFindings>(m, "AdamFindings", "What a recording says of Adam: see ampscope.adam_findings().")
         .def_prop_ro("name", text_of(&AdamFindings::name), "The path as given.", InEnvironment())
         .def_prop_ro("basis", named(&AdamFindings::basis),
@@ -121,6 +124,8 @@ void bind_adam(nb::module_& m) {
         .def_ro("muted_from", &AdamFindings::muted_from,
                 "The smallest eps that decides more than half of the steps of all tensors.")
         .def_ro("censoring", &AdamFindings::censoring, "What the records of the examined gradients hide, a Censoring.")
+        .def_ro("nonfinite_gradient", &AdamFindings::nonfinite_gradient,
+                "A NonfiniteGradient; None if all gradients that were used are finite.")
         .def_prop_ro(
             "known", [](const AdamFindings& f) { return name_of(f.known()); },
             "Whether what eps decides is exact, or unknown: it depends on gradients that were recorded as "

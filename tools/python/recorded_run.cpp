@@ -86,6 +86,7 @@ void bind_gradients(nb::module_& m) {
         .def_ro("below_log2", &Censoring::below_log2,
                 "Magnitudes up to 2**below_log2 were recorded as zero; None: nothing is hidden.")
         .def_ro("zeros", &Censoring::zeros, "The exact zeros among these gradients.")
+        .def_ro("elements", &Censoring::elements, "The elements of the gradients that were held so.")
         .def_ro("sums", &Censoring::sums,
                 "Whether gradients of weights are among these, sums of terms that were held so without a loss scale.")
         .def_ro("terms", &Censoring::terms, "Whether gradients of activations are among these, which tell the terms.")
@@ -93,6 +94,12 @@ void bind_gradients(nb::module_& m) {
         .def_prop_ro("hides_terms", &Censoring::hides_terms,
                      "Whether terms of the recorded sums may have underflowed, and were not recorded.",
                      InEnvironment());
+    nb::class_<NonfiniteRecord>(m, "NonfiniteRecord",
+                                "Gradients that are NaN or infinite as recorded, by no loss scale, in no skipped step.")
+        .def_prop_ro(
+            "steps", [](const NonfiniteRecord& r) { return std::vector(r.steps.begin(), r.steps.end()); },
+            "Their steps.", InEnvironment())
+        .def_prop_ro("first", text_of(&NonfiniteRecord::first), "The tensor, of the first step.", InEnvironment());
     nb::class_<TensorRecord>(m, "TensorRecord", "The gradients of one tensor over all steps.")
         .def_prop_ro("name", text_of(&TensorRecord::name), InEnvironment())
         .def_prop_ro("layer", text_of(&TensorRecord::layer), InEnvironment())
@@ -170,6 +177,7 @@ void bind_run(nb::module_& m) {
                 "For each column the first step with known gradients; None without any.")
         .def_ro("tensors", &RecordedRun::tensors, "A TensorRecord for each tensor, in order of appearance.")
         .def_ro("magnitudes", &RecordedRun::magnitudes, "The Histogram of all gradients.")
+        .def_ro("nonfinite", &RecordedRun::nonfinite, "A NonfiniteRecord, without steps if all are finite.")
         .def_ro("scales", &RecordedRun::scales, "The ScaleCurves of these gradients.")
         .def_ro("kinds", &RecordedRun::kinds,
                 "A KindRecord for each group of tensors, if weights or activations were recorded.")
