@@ -75,15 +75,6 @@ std::string row_for(std::string name, std::string_view output) {
     return name;
 }
 
-bool has_row(const std::string& name) {
-    try {
-        accumulator(name);
-        return true;
-    } catch (const std::invalid_argument&) {
-        return false;
-    }
-}
-
 bool same(const FormatSpec& result, float got, float want) {
     if (result.exponent_bits == 5 && std::isnan(got) && std::isnan(want)) return true;
     return std::bit_cast<std::uint32_t>(got) == std::bit_cast<std::uint32_t>(want);
@@ -175,6 +166,15 @@ std::string differences(const std::vector<NearbySum>& nearby, bool refuted) {
     return fmt::format("{}", fmt::join(some, ", "));
 }
 
+bool is_accumulator(const std::string& name) {
+    try {
+        accumulator(name);
+        return true;
+    } catch (const std::invalid_argument&) {
+        return false;
+    }
+}
+
 void check(const RecordedQuestion& question) {
     const Accumulator acc = accumulator(question.accumulator);
     for (const auto& given : {question.a, question.b})
@@ -195,7 +195,8 @@ std::vector<RecordedComparison> compare_recorded(const std::filesystem::path& pa
     std::vector<RecordedComparison> results;
     for (const std::string output : {"d_fp32", "d_fp16"}) {
         const std::string name = row_for(question.accumulator, output);
-        if (question.output ? *question.output != output : (narrow && output == "d_fp32") || !has_row(name)) continue;
+        if (question.output ? *question.output != output : (narrow && output == "d_fp32") || !is_accumulator(name))
+            continue;
         const std::optional<Words> d = question.output ? require_words(*file, output) : read_words(*file, output);
         if (!d) continue;
         if (d->values.size() != a.shape[0])

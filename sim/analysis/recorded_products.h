@@ -48,6 +48,9 @@ struct RecordedComparison {
     std::vector<NearbySum> nearby{};
 };
 
+/// Whether accumulator() knows the name.
+bool is_accumulator(const std::string& name);
+
 /// Throws std::invalid_argument if the accumulator or a format is unknown, or if they do not go together.
 void check(const RecordedQuestion& question);
 

@@ -1,5 +1,4 @@
 // amp-crosscheck: models of matrix hardware against what hardware gave, and a CUDA device against the processor.
-#include <ampscope/formats/accumulator.h>
 #include <ampscope/sim/analysis/conformance/case_file.h>
 #include <ampscope/sim/analysis/recorded_products.h>
 #include <ampscope/sim/base/text.h>
@@ -219,22 +218,13 @@ void add_vectors(CommandLine& app, Options& options) {
     v.add_flag("--json", options.json, "JSON instead of text");
 }
 
-bool is_row(const std::string& name) {
-    try {
-        accumulator(name);
-        return true;
-    } catch (const std::invalid_argument&) {
-        return false;
-    }
-}
-
 /// Takes the words of the command vectors for a row and files, or for files alone: what has a dot or a slash in it, or
 /// is there, is a file, and so is a single word that names no row. Throws std::invalid_argument.
 void interpret_vectors(const CLI::App& command, Options& options) {
     const std::string& first = options.words.front();
     std::error_code ignored;
     const bool row = first.find_first_of("./") == std::string::npos && !std::filesystem::exists(first, ignored) &&
-                     (options.words.size() > 1 || is_row(first));
+                     (options.words.size() > 1 || is_accumulator(first));
     if (row) {
         options.question.accumulator = first;
         check(options.question);

@@ -40,7 +40,7 @@ struct TensorPlace {
 struct AdamSource {
     std::vector<TensorPlace> gradients;
     std::vector<std::int64_t> repeats;
-    std::vector<std::optional<std::int64_t>> steps; ///< of each gradient, the step that recorded it; none: not known
+    std::vector<std::optional<std::int64_t>> steps; ///< the step that recorded each gradient; none: not known
     std::vector<OptimizerOptions> settings; ///< the optimizer's settings in the updates that each gradient makes
     std::optional<TensorPlace> weight, m, v;
     std::int64_t first = 1;

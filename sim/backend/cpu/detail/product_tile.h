@@ -31,7 +31,7 @@ struct Ending {
 /// A tile of the operands and of the product. `begins`: its sums are new, and not those in `out`; `ends`: they are
 /// complete.
 struct Tile {
-    Lines a, b;                       ///< whose data begin this tile's panels; b's `line` is 1
+    Lines a, b;                       ///< their data begin this tile's panels; b's `line` is 1
     const float *a_scales, *b_scales; ///< null, or of each block along k, packed as operands are
     Ending ending;
     float* out;
