@@ -108,6 +108,9 @@ TEST_CASE("errors are stated where a double can hold them") {
     CHECK(json_of("--format all 1.5") == json_of("1.5"));
     CHECK_FALSE(row("--format fp16 1.00000000000000000001").contains("error"));
     CHECK_FALSE(row("--format fp16 1e-400").contains("error"));
+    CHECK_FALSE(row("--format fp32 9007199254740995").contains("error")); // 2^53 + 3: of doubles, 2^53 + 4 is nearest
+    CHECK(row("--format fp32 9007199254740994")["error"] == -2.0);
+    CHECK(row("--format fp16 9007199254740995 --overflow saturate")["error"] == 65504.0 - 9007199254740996.0);
     CHECK(row("--format fp16 --rounding up 1e-400")["error"] == std::ldexp(1, -24));
     CHECK_FALSE(row("--format fp16 --rounding up 1e-400").contains("relative_error"));
     CHECK(run("--format fp16 1e-400").out.find("-nan") == std::string::npos);

@@ -292,6 +292,25 @@ TEST_CASE("a watch sees every byte and every replay, and may end the work; threa
     CHECK_THROWS_AS(loss_scale_findings(log, one, interrupting()), Interrupted);
 }
 
+TEST_CASE("steps that overflowed below the scale to start with, by gradients that the log does not hold, are named") {
+    const Scratch scratch;
+    const auto advice = [&](const char* name, std::string_view lines) {
+        const fs::path log = write_file(scratch / name, fmt::format("step,amax,loss_scale\n0,1e-3,1024\n{}", lines));
+        return loss_scale_findings(log, asked({"torch"})).advice;
+    };
+    const std::string one = advice("one.csv", "1,nan,1024\n2,1e-3,512\n");
+    CHECK(contains(one, "Start at 2^23: nothing recorded overflows up to 2^25. How much underflows is not known"));
+    CHECK(contains(one, " But 1 of 3 steps, step 1, overflowed under 1024 already, with gradients of which the record "
+                        "does not tell how large they are: it is skipped at this start, too."));
+    CHECK(contains(advice("two.csv", "1,inf,2048\n2,inf,1024\n"),
+                   " But 2 of 3 steps, first step 1, overflowed under 2048 already"));
+    CHECK(!contains(advice("above.csv", "1,inf,16777216\n"), " But ")); // 2^24: it may do at the start
+    CHECK(!contains(advice("finite.csv", "1,1e-3,1024\n"), " But "));
+    const std::string unscaled = advice("unscaled.csv", "1,nan,1\n"); // of which other words tell
+    CHECK(contains(unscaled, "holds NaN or infinity as recorded"));
+    CHECK(!contains(unscaled, " But "));
+}
+
 TEST_CASE(
     "steps that are NaN or infinite as recorded are skipped at any scale, and gradients that are zero are no NaN") {
     const Scratch scratch;

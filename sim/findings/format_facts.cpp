@@ -142,8 +142,10 @@ std::vector<NumberInFormat> store_number(const std::string& text, const std::vec
         n.value = f.fits_fp32() ? double{decode(f, n.code)} : value_beyond_fp32(stored);
         if (x.kind == Kind::finite && std::isfinite(wide) &&
             (stored.kind == Kind::zero || (stored.kind == Kind::finite && is_double(stored)))) {
+            // A double may round what is between two of them: with less than ten bits right, the error stays unsaid.
             const double error = n.value - wide;
-            if (error != 0 || n.is_exact()) n.error = error; // else a double is too short to tell
+            const double last_place = std::nextafter(std::fabs(wide), HUGE_VAL) - std::fabs(wide);
+            if (is_double(x) || std::fabs(error) >= 1024 * last_place) n.error = error;
             if (wide != 0 && n.error) n.relative_error = error / std::fabs(wide);
         }
         // NaN and infinity in formats without them: pack() has stored something else and raised invalid.

@@ -44,7 +44,7 @@ struct NumberInFormat {
     std::uint32_t code = 0;
     double value = 0;
     Flags flags{}; ///< the IEEE 754 exceptions that rounding raised
-    /// value - number; none for 0, if either is not finite, and where it is too small for a double.
+    /// value - number; none if either is not finite, and where a double would not have ten bits of it right.
     std::optional<double> error{};
     std::optional<double> relative_error{}; ///< error / |number|
     std::optional<Kind> in_place_of{};      ///< NaN or infinity, which the format lacks

@@ -1,5 +1,6 @@
 #include <ampscope/sim/findings/loss_scale.h>
 
+#include <ampscope/formats/codec.h>
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/base/tensor_names.h>
 #include <ampscope/sim/base/text.h>
@@ -47,6 +48,34 @@ std::string about_broken(const GradientLog& log) {
         grouped(broken), plural(log.steps.size(), "step"), where, one ? "holds" : "hold", one ? "it" : "them");
 }
 
+/// log2 of the scale to start with, if any.
+int start_of(const LossScaleFindings& f, const LossScaleOptions& options) {
+    const Recommendation& r = f.recommendation;
+    const bool measured = f.log.measured_steps() > 0;
+    return measured && r.log2_scale ? *r.log2_scale : std::max(0, r.highest_safe - options.recommendation.margin);
+}
+
+/// The steps that overflowed, by the record, under the scale to start with or a smaller one, though no finite gradient
+/// of theirs would; in a sentence that follows others. Empty if there are none.
+std::string about_unexplained(const LossScaleFindings& f, const LossScaleOptions& options) {
+    const double start = std::ldexp(1.0, start_of(f, options));
+    const GradientStep* first = nullptr;
+    std::uint64_t unexplained = 0;
+    for (const GradientStep& step : f.log.steps) {
+        const bool broken = step.hidden || step.overflow_scale <= 1; // of which about_broken() tells
+        if (broken || step.overflow_scale > start || !std::isfinite(quantize(options.format, start * step.amax)))
+            continue;
+        if (first == nullptr) first = &step;
+        ++unexplained;
+    }
+    if (first == nullptr) return "";
+    const bool one = unexplained == 1;
+    return fmt::format(" But {} of {}, {}step {}, overflowed under {}{:g} already, with gradients of which the record "
+                       "does not tell how large they are: {} at this start, too.",
+                       grouped(unexplained), plural(f.log.steps.size(), "step"), one ? "" : "first ", first->step,
+                       one ? "" : "", first->overflow_scale, one ? "it is skipped" : "they are skipped");
+}
+
 /// Which scale to start with, or why there is none.
 std::string about_start(const LossScaleFindings& f, const LossScaleOptions& options) {
     const Recommendation& r = f.recommendation;
@@ -74,10 +103,8 @@ std::string about_start(const LossScaleFindings& f, const LossScaleOptions& opti
                            records_activations(f.log) ? "" : fmt::format(" {}", without_activations));
     if (r.highest_safe < 0)
         return fmt::format("Gradients overflow in {} at scale 1 already: no loss scale helps.", format);
-    const int start =
-        measured && r.log2_scale ? *r.log2_scale : std::max(0, r.highest_safe - options.recommendation.margin);
     const std::string text = fmt::format(
-        "Start at {}: nothing recorded overflows up to {}{}.", power_of_two(start), highest,
+        "Start at {}: nothing recorded overflows up to {}{}.", power_of_two(start_of(f, options)), highest,
         measured ? fmt::format(", and from {} on less than {} of the non-zero gradients underflow", lowest, limit)
                  : std::string());
     if (measured) return text;
@@ -97,7 +124,6 @@ std::string about_scalers(const LossScaleFindings& f) {
 }
 
 std::string advice_of(const LossScaleFindings& f, const LossScaleOptions& options) {
-    const bool measured = f.log.measured_steps() > 0;
     const bool none = !f.log.has_magnitudes() && f.recommendation.known == Known::exact;
     const MagnitudeHistogram all = recorded_in(f.log);
     if (none && all.count() > 0 && all.zero == all.count()) return "Advice: none, as all recorded gradients are zero.";
@@ -106,10 +132,8 @@ std::string advice_of(const LossScaleFindings& f, const LossScaleOptions& option
     if (none)
         return "Advice: the log holds no magnitudes, so overflow is known only under the scales that were in force; "
                "log the largest gradient of each step (amax), or record histograms.";
-    const bool overflowed =
-        std::ranges::any_of(f.log.steps, [](const GradientStep& s) { return s.amax == 0 && !s.hidden; });
-    return "Advice: " + about_broken(f.log) + about_start(f, options) +
-           (overflowed && measured ? " Some steps have no finite magnitude." : "") + about_scalers(f) +
+    return "Advice: " + about_broken(f.log) + about_start(f, options) + about_unexplained(f, options) +
+           about_scalers(f) +
            " Once settled, a dynamic scaler skips about one step in each growth interval: it tries the next scale.";
 }
 
