@@ -31,6 +31,17 @@ void record_gradients(const fs::path& file, const std::vector<float>& values, st
     writer.commit();
 }
 
+void record_replicas(const fs::path& file, std::span<const std::vector<float>> replicas) {
+    fs::create_directories(file.parent_path());
+    std::vector<TensorEntry> entries;
+    for (std::size_t r = 0; r < replicas.size(); ++r)
+        entries.push_back(
+            {.name = fmt::format("replica_{}.w.grad", r), .dtype = DType::f32, .shape = {replicas[r].size()}});
+    TensorWriter writer = create_tensor_file(file, entries, {});
+    for (const std::vector<float>& replica : replicas) writer.append(std::as_bytes(std::span(replica)));
+    writer.commit();
+}
+
 /// A signal, and noise of each replica that is so many times as large.
 Gradients gradients(std::size_t replicas, std::size_t elements, float noise) {
     std::mt19937 random(5);
@@ -127,26 +138,16 @@ TEST_CASE("of a run that recorded replicas, these are the replicas") {
     const Scratch scratch;
     const Gradients all = gradients(12, 40, 1);
     fs::create_directories(scratch / "run" / "gradients"); // of the mean, which nobody asks for
-    write_file(scratch / "run" / "run.json", R"({"optimizer": {"lr": 0.1}})");
-    for (std::size_t step = 0; step < 2; ++step) {
-        const fs::path file = scratch / "run" / "replicas" / fmt::format("step_{}.safetensors", step);
-        fs::create_directories(file.parent_path());
-        std::vector<TensorEntry> entries;
-        for (std::size_t r = 0; r < (step == 0 ? 11U : 1U); ++r)
-            entries.push_back(
-                {.name = fmt::format("replica_{}.w.grad", r), .dtype = DType::f32, .shape = {all[r].size()}});
-        TensorWriter writer = create_tensor_file(file, entries, {});
-        for (std::size_t r = 0; r < entries.size(); ++r)
-            writer.append(std::as_bytes(std::span(all[step == 0 ? r : 11])));
-        writer.commit();
-    }
+    write_file(scratch / "run" / "run.json", R"({"optimizer": {"lr": 0}})");
+    record_replicas(scratch / "run" / "replicas" / "step_0.safetensors", std::span(all).first(11));
+    record_replicas(scratch / "run" / "replicas" / "step_1.safetensors", std::span(all).last(1));
     const CollectiveErrorOptions options{usual_all_reduces(), 1};
     const CollectiveErrorFindings found = recorded_collective_errors({scratch / "run"}, options),
                                   want = collective_errors(all, options);
     CHECK(found.steps == 2);
     CHECK(found.gradients == 12);
     CHECK(found.tensors == 1);
-    REQUIRE(found.warnings.size() == 1); // of two steps, between which weights changed
+    CHECK(found.warnings.empty());
     for (std::size_t row = 0; row < want.rows.size(); ++row) CHECK(found.rows[row].errors == want.rows[row].errors);
     fs::remove(scratch / "run" / "replicas" / "step_1.safetensors");
     CHECK(recorded_collective_errors({scratch / "run"}, options).warnings.empty());
@@ -231,4 +232,26 @@ TEST_CASE("a run whose weights move is named") {
     const std::vector<std::string> moving = warnings(R"({"optimizer": {"lr": 0.001}})");
     REQUIRE(moving.size() == 1);
     CHECK(moving[0].starts_with((scratch / "run").string() + ": its learning rate is 0.001"));
+}
+
+TEST_CASE("of a run whose weights move, one step's replicas are measured: the last of those with most") {
+    const Scratch scratch;
+    const Gradients all = gradients(10, 40, 1);
+    std::size_t step = 0, first = 0;
+    for (const std::size_t replicas : {3, 3, 3, 1})
+        record_replicas(scratch / "run" / "replicas" / fmt::format("step_{}.safetensors", step++),
+                        std::span(all).subspan(std::exchange(first, first + replicas), replicas));
+    const CollectiveErrorOptions options{{AllReduceOptions{}}, 1};
+    const auto found = [&](const char* rate) {
+        write_file(scratch / "run" / "run.json", fmt::format(R"({{"optimizer": {{"lr": {}}}}})", rate));
+        return recorded_collective_errors({scratch / "run"}, options);
+    };
+    const CollectiveErrorFindings moving = found("0.001"), still = found("0");
+    CHECK(moving.steps == 1);
+    CHECK(moving.rows[0].errors == collective_errors({all.begin() + 6, all.begin() + 9}, options).rows[0].errors);
+    REQUIRE(moving.warnings.size() == 1);
+    CHECK(moving.warnings[0].ends_with("as replicas do; the replicas of step 2 are measured"));
+    CHECK(still.steps == 4);
+    CHECK(still.rows[0].errors == collective_errors(all, options).rows[0].errors);
+    CHECK(still.warnings.empty());
 }

@@ -250,19 +250,28 @@ std::vector<std::vector<float>> buckets_of(const RecordedReplicas& replicas) {
     return gradients;
 }
 
-/// A line on each run whose weights change between its steps, as far as its run.json tells.
-std::vector<std::string> moving_weights(const RecordedReplicas& replicas) {
+/// Of a run whose weights change between its steps, as far as its run.json tells, the replicas of one step stay: of the
+/// last of those with most. If it has no replicas, its steps stand for them. Returns a line on each such run.
+std::vector<std::string> keep_one_step_of_moving(RecordedReplicas& replicas) {
     std::vector<std::string> lines;
-    std::map<fs::path, std::set<std::int64_t>> steps;
-    for (const auto& [key, tensors] : replicas) steps[key.run].insert(key.step);
-    for (const auto& [run, of_run] : steps) {
+    std::map<fs::path, std::map<std::int64_t, std::size_t>> counts; // of each step
+    for (const auto& [key, tensors] : replicas) ++counts[key.run][key.step];
+    for (const auto& item : counts) {
+        const fs::path& run = item.first;
         const double rate = facts_of_run(run).lr.value_or(0);
-        if (of_run.size() < 2 || rate == 0) continue;
-        lines.push_back(
-            fmt::format("{}: its learning rate is {:g}: its steps differ in their weights, too, and not only "
-                        "in their batches, as replicas do; amp-train --lr 0 keeps the weights, and --record-replicas "
-                        "records replicas of one step",
-                        run.string(), rate));
+        if (item.second.size() < 2 || rate == 0) continue;
+        const auto most = std::ranges::max_element(item.second.rbegin(), item.second.rend(), {},
+                                                   [](const auto& step) { return step.second; });
+        const std::int64_t kept = most->first;
+        const bool of_replicas = most->second > 1;
+        if (of_replicas)
+            std::erase_if(replicas, [&](const auto& r) { return r.first.run == run && r.first.step != kept; });
+        lines.push_back(fmt::format(
+            "{}: its learning rate is {:g}: its steps differ in their weights, too, and not only in their batches, as "
+            "replicas do; {}",
+            run.string(), rate,
+            of_replicas ? fmt::format("the replicas of step {} are measured", kept)
+                        : "amp-train --lr 0 keeps the weights, and --record-replicas records replicas of one step"));
     }
     return lines;
 }
@@ -345,7 +354,8 @@ CollectiveErrorFindings recorded_collective_errors(const std::vector<fs::path>& 
                                                    const CollectiveErrorOptions& options) {
     Recording recording = find_tensors(paths, {}, {.replicas = true, .repeats = true});
     if (!recording.errors.empty()) throw RecordingError(recording.errors);
-    const RecordedReplicas replicas = replicas_in(recording, paths);
+    RecordedReplicas replicas = replicas_in(recording, paths);
+    const std::vector<std::string> moving = keep_one_step_of_moving(replicas);
     if (replicas.size() < 2)
         throw std::invalid_argument(
             "expected gradients of weights of at least two replicas, or of two steps to stand for them");
@@ -355,7 +365,7 @@ CollectiveErrorFindings recorded_collective_errors(const std::vector<fs::path>& 
     for (const auto& [key, tensors] : replicas) steps.emplace(key.run, key.step);
     findings.steps = steps.size();
     findings.warnings = std::move(recording.warnings);
-    for (std::string& warning : moving_weights(replicas)) findings.warnings.push_back(std::move(warning));
+    findings.warnings.insert(findings.warnings.end(), moving.begin(), moving.end());
     return findings;
 }
 
