@@ -148,7 +148,8 @@ inline void prove_op(Of<op::SoftmaxBackward>, Tally& tally) {
 inline void prove_op(Of<op::Rope>, Tally& tally) {
     std::size_t number = 0;
     for (const auto& [tokens, width, theta] :
-         {std::tuple<Index, Index, double>{4001, 2, 10000}, {300, 10, 10000}, {40, 64, 500000}, {7, 6, 1}})
+         {std::tuple<Index, Index, double>{4001, 2, 10000}, {300, 10, 10000}, {40, 64, 500000}, {7, 6, 1}}) {
+        const std::vector<reference::Rotation> rotations = reference::rotations(tokens, width, Real(theta));
         for (const bool inverse : {false, true})
             for (const char* result : proved_formats) {
                 if (!is_due(number++)) continue;
@@ -156,8 +157,9 @@ inline void prove_op(Of<op::Rope>, Tally& tally) {
                 const Shape shape{2, tokens, width};
                 const TensorId in = b.tensor(shape, "fp16"), out = b.tensor(shape, result);
                 b.run(op::Rope{in, out, theta, inverse}, {in});
-                b.expect(tally, out, reference::rope(b.values(in), tokens, width, Real(theta), inverse), "rope");
+                b.expect(tally, out, reference::rope(b.values(in), rotations, width, inverse), "rope");
             }
+    }
 }
 
 /// Samples of groups of channels, more than the 32 rows that backward adds up at once.

@@ -263,17 +263,33 @@ inline Reals pool(const Reals& x, Index batch, Index height, Index width, Index 
     return out;
 }
 
-/// Rows of `width` numbers, row r at position r % tokens: the pair (i, i + width / 2), as a complex number, times e^(j
-/// angle). Frequencies and angles are FP32 numbers; the conjugate turns back.
-inline Reals rope(const Reals& x, Index tokens, Index width, const Real& theta, bool inverse) {
-    Reals out(x.size());
-    for (Index r = 0; r < static_cast<Index>(x.size()) / width; ++r)
+/// Cosine and sine of the angles of rope, by position and pair. Frequencies and angles are FP32 numbers.
+struct Rotation {
+    Real cosine, sine;
+};
+inline std::vector<Rotation> rotations(Index tokens, Index width, const Real& theta) {
+    std::vector<Rotation> all;
+    for (Index t = 0; t < tokens; ++t)
         for (Index i = 0; i < width / 2; ++i) {
             const Real frequency = rounded("fp32", pow(theta, -Real(2 * i) / width));
-            const Real angle = rounded("fp32", frequency * (r % tokens)) * (inverse ? -1 : 1);
-            const Real a = at(x, r * width + i), b = at(x, r * width + i + width / 2);
-            out[static_cast<std::size_t>(r * width + i)] = a * cos(angle) - b * sin(angle);
-            out[static_cast<std::size_t>(r * width + i + width / 2)] = b * cos(angle) + a * sin(angle);
+            const Real angle = rounded("fp32", frequency * t);
+            all.push_back({cos(angle), sin(angle)});
+        }
+    return all;
+}
+
+/// Rows of `width` numbers, row r at position r % tokens: the pair (i, i + width / 2), as a complex number, times e^(j
+/// angle); the conjugate turns back.
+inline Reals rope(const Reals& x, const std::vector<Rotation>& rotations, Index width, bool inverse) {
+    Reals out(x.size());
+    const Index pairs = width / 2, tokens = static_cast<Index>(rotations.size()) / pairs;
+    for (Index r = 0; r < static_cast<Index>(x.size()) / width; ++r)
+        for (Index i = 0; i < pairs; ++i) {
+            const Rotation& turn = rotations[static_cast<std::size_t>(r % tokens * pairs + i)];
+            const Real a = at(x, r * width + i), b = at(x, r * width + i + pairs),
+                       sine = inverse ? -turn.sine : turn.sine;
+            out[static_cast<std::size_t>(r * width + i)] = a * turn.cosine - b * sine;
+            out[static_cast<std::size_t>(r * width + i + pairs)] = b * turn.cosine + a * sine;
         }
     return out;
 }
