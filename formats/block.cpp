@@ -39,6 +39,11 @@ struct LargestKernel {
     }
 };
 
+constexpr std::uint32_t limit_of(Magnitudes counted) {
+    constexpr std::uint32_t infinity = 0x7f800000, nan = 0x7fffffff;
+    return counted == Magnitudes::all ? nan : counted == Magnitudes::not_nan ? infinity : infinity - 1;
+}
+
 /// Multiplies the numbers of a row by the factors of their blocks, or divides by them.
 struct ScaleKernel {
     AMPSCOPE_KERNEL void run(const float* row, std::size_t columns, std::size_t width, const float* factors,
@@ -89,11 +94,16 @@ struct ClipKernel {
 
 } // namespace
 
+float largest_magnitude(std::span<const float> x, Magnitudes counted) {
+    std::uint32_t most = 0;
+    dispatch<LargestKernel>(best_instruction_set(), x.data(), x.size(), x.size(), limit_of(counted), &most);
+    return std::bit_cast<float>(most);
+}
+
 std::vector<float> block_amax(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,
                               std::int64_t columns) {
-    constexpr std::uint32_t infinity = 0x7f800000, nan = 0x7fffffff;
     const BlockGrid grid = scaling.grid(rows, columns);
-    const std::uint32_t limit = amax_keeps_nan(scaling.rule) ? nan : infinity;
+    const std::uint32_t limit = limit_of(amax_keeps_nan(scaling.rule) ? Magnitudes::all : Magnitudes::not_nan);
     const InstructionSet set = best_instruction_set();
     std::vector<std::uint32_t> most(static_cast<std::size_t>(grid.count()));
     for_rows(grid, rows, [&](std::size_t first, std::size_t block) {

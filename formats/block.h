@@ -93,7 +93,7 @@ struct BlockScaling {
     std::int64_t rows = 0, columns = 0;
     ScaleRule rule = ScaleRule::te;
     UpperScales upper{};
-    FormatSpec scale = fp32_format();         ///< scales by the rule amax have it; others: scale_format()
+    FormatSpec scale = fp32_format();       ///< scales by the rule amax have it; others: scale_format()
     Rounding scale_rounding = Rounding::up; ///< scales by the rule amax are rounded so
     /// The amax of a block, or its range, is multiplied by it before the scale follows: larger numbers are clipped.
     float clip = 1;
@@ -173,6 +173,12 @@ struct BlockScaling {
 constexpr BlockScaling scaling_of(const BlockSpec& row) {
     return {.element = row.element, .rows = row.rows, .columns = row.columns, .rule = row.rule};
 }
+
+/// Which magnitudes count.
+enum class Magnitudes : std::uint8_t { all, not_nan, finite };
+
+/// The largest magnitude of these numbers; 0 if none counts. Of `all`: NaN if one is.
+float largest_magnitude(std::span<const float> x, Magnitudes counted);
 
 /// The range of each block of the grid.
 std::vector<BlockRange> block_ranges(const BlockScaling& scaling, std::span<const float> in, std::int64_t rows,

@@ -254,6 +254,35 @@ TEST_CASE("whole tensors in blocks of any shape") {
     }
 }
 
+TEST_CASE("the largest magnitude, with and without NaN and infinity") {
+    const auto largest = [](std::vector<float> x, Magnitudes counted) {
+        return std::bit_cast<std::uint32_t>(largest_magnitude(x, counted));
+    };
+    const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
+    constexpr float inf = std::numeric_limits<float>::infinity(), tiny = std::numeric_limits<float>::denorm_min();
+    const float nan = std::bit_cast<float>(0xffa00001); // negative, signalling, with a payload
+    for (const Magnitudes counted : {Magnitudes::all, Magnitudes::not_nan, Magnitudes::finite}) {
+        CHECK(largest({}, counted) == 0);
+        CHECK(largest({-0.0F, 0}, counted) == 0);
+        CHECK(largest({0, -tiny}, counted) == bits(tiny));
+        for (std::size_t at = 0; at < 70; ++at) { // wherever it lies in vectors
+            std::vector<float> x(70, 1);
+            x[at] = -3;
+            CHECK(largest(x, counted) == bits(3));
+            x[(at + 1) % 70] = -inf;
+            CHECK(largest(x, counted) == bits(counted == Magnitudes::finite ? 3 : inf));
+            x[(at + 2) % 70] = nan;
+            CHECK(largest(x, counted) == (counted == Magnitudes::all       ? bits(nan) & 0x7fffffff
+                                          : counted == Magnitudes::not_nan ? bits(inf)
+                                                                           : bits(3)));
+        }
+        const std::vector<float> none{nan, -inf, inf, -nan};
+        CHECK(largest(none, counted) == (counted == Magnitudes::all       ? bits(nan) & 0x7fffffff
+                                         : counted == Magnitudes::not_nan ? bits(inf)
+                                                                          : 0));
+    }
+}
+
 TEST_CASE("a tensor without elements has no blocks") {
     CHECK(BlockScaling{}.grid(0, 0).count() == 0);
     CHECK(BlockScaling{.rows = 1, .columns = 32}.grid(0, 50).count() == 0);

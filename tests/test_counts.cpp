@@ -47,17 +47,3 @@ TEST_CASE("what became zero, infinite or NaN is counted, of FP32 and FP64") {
     check_counts<float>();
     check_counts<double>();
 }
-
-TEST_CASE("the largest finite magnitude") {
-    constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-    CHECK(largest_finite({}) == 0);
-    CHECK(largest_finite(std::array{nan, -infinity, infinity, -nan}) == 0);
-    CHECK(largest_finite(std::array{0.0F, -0x1p-149F, nan}) == 0x1p-149);
-    std::vector<float> x(67, -infinity);
-    for (std::size_t i = 0; i < x.size(); ++i) {
-        x[i] = i % 2 == 0 ? -3.5F : nan;
-        CHECK(largest_finite(x) == 3.5);
-    }
-    x[40] = std::numeric_limits<float>::max();
-    CHECK(largest_finite(x) == std::numeric_limits<float>::max());
-}

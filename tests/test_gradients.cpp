@@ -140,7 +140,9 @@ TEST_CASE("rotary positions") {
     check_case({"rope",
                 {{2, 5, 6}},
                 [](Graph& g, const auto& x) { return op::rope(g, x[0], 100); },
-                [](const auto& x) { return reference::rope(x[0], 5, 6, Real(100), false); }},
+                [turns = reference::rotations(5, 6, Real(100))](const auto& x) {
+                    return reference::rope(x[0], turns, 6, false);
+                }},
                26);
     Program program;
     Graph g(program, precision("fp32"));

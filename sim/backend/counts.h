@@ -14,7 +14,4 @@ RoundingCounts count_rounding(const double* before, const float* after, std::int
 void count_scaled(Backend& backend, const op::Quantize& op, std::span<const float> in, std::span<const float> out,
                   std::span<const BlockScale> scales, std::span<const float> amax, int threads);
 
-/// The largest finite magnitude; 0 if no number is finite.
-double largest_finite(std::span<const float> values);
-
 } // namespace amp

@@ -97,7 +97,8 @@ StepResult Trainer::compute() {
         else run_op(*backend_, "check", i.op, [&] { group_->run(*backend_, i.op); });
     result.found_inf = backend_->found_inf;
     for (const auto& [name, id] : training_.watched_gradients)
-        result.amax_activation = std::max(result.amax_activation, largest_finite(backend_->read(id)) / result.scale);
+        result.amax_activation = std::max(
+            result.amax_activation, double{largest_magnitude(backend_->read(id), Magnitudes::finite)} / result.scale);
     return result;
 }
 
@@ -116,7 +117,8 @@ StepResult Trainer::apply(StepResult result) {
     replay(*backend_, training_.program.unscale);
     result.gradient_norm = backend_->read(training_.norm)[0];
     for (const ParameterTensors& p : training_.parameters)
-        result.amax_weight = std::max(result.amax_weight, largest_finite(backend_->read(p.gradient)));
+        result.amax_weight =
+            std::max(result.amax_weight, double{largest_magnitude(backend_->read(p.gradient), Magnitudes::finite)});
     c.warmup = step_ < options_.warmup ? static_cast<double>(step_ + 1) / static_cast<double>(options_.warmup) : 1;
     result.learning_rate = options_.optimizer.learning_rate * c.warmup;
     if (update.verdict == ScalerVerdict::step) {

@@ -1,8 +1,9 @@
 #include <ampscope/sim/backend/cpu/all_reduce.h>
 
+#include <ampscope/formats/block.h>
 #include <ampscope/formats/environment.h>
-#include <ampscope/sim/backend/cpu/detail/wide.h>
 #include <ampscope/sim/backend/cpu/detail/transport.h>
+#include <ampscope/sim/backend/cpu/detail/wide.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -15,10 +16,10 @@ namespace {
 
 /// The largest magnitude of all replicas; NaN if there is one.
 float amax_of(std::span<const std::span<const float>> gradients) {
-    std::uint32_t most = 0; // bits of magnitudes are ordered as magnitudes are
+    std::vector<float> most;
     for (const std::span<const float> gradient : gradients)
-        for (const float x : gradient) most = std::max(most, std::bit_cast<std::uint32_t>(x) & 0x7fffffff);
-    return std::bit_cast<float>(most);
+        most.push_back(largest_magnitude(gradient, Magnitudes::all));
+    return largest_magnitude(most, Magnitudes::all);
 }
 
 /// Pairwise sums without casts: the vectorised version of reduce_chunk().

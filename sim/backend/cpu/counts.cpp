@@ -5,7 +5,6 @@
 #include <ampscope/sim/base/parallel.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <mutex>
@@ -41,19 +40,6 @@ RoundingCounts count(const T* before, const float* after, std::int64_t n, float 
         dispatch<CountKernel>(best_instruction_set(), before + at, after + at, std::min(most, n - at), end, &counts);
     return counts;
 }
-
-/// The bits of the largest finite magnitude, which order magnitudes as their values do.
-struct LargestFiniteKernel {
-    AMPSCOPE_KERNEL void run(const float* values, std::size_t n, std::uint32_t* largest) {
-        std::uint32_t most = 0;
-        for (std::size_t i = 0; i < n; ++i) {
-            const std::uint32_t bits = std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffff;
-            const std::uint32_t finite = bits < 0x7f800000 ? bits : 0;
-            most = finite > most ? finite : most;
-        }
-        *largest = most;
-    }
-};
 
 /// A finished cast with scales, whose saturated elements are counted as overflow.
 class ScaledCounter {
@@ -146,12 +132,6 @@ void count_scaled(Backend& backend, const op::Quantize& op, std::span<const floa
     const auto index = static_cast<std::size_t>(op.out.index);
     if (backend.counts_scalings) backend.scalings()[index] += c;
     if (backend.counts_roundings) backend.roundings()[index] += all;
-}
-
-double largest_finite(std::span<const float> values) {
-    std::uint32_t bits = 0;
-    dispatch<LargestFiniteKernel>(best_instruction_set(), values.data(), values.size(), &bits);
-    return std::bit_cast<float>(bits);
 }
 
 } // namespace amp

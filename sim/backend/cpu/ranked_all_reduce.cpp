@@ -1,10 +1,10 @@
 #include <ampscope/sim/backend/cpu/ranked_all_reduce.h>
 
+#include <ampscope/formats/block.h>
 #include <ampscope/sim/backend/cpu/detail/reduce_message.h>
 #include <ampscope/sim/backend/cpu/detail/transport.h>
 
 #include <algorithm>
-#include <bit>
 #include <map>
 
 namespace amp {
@@ -113,12 +113,7 @@ class Replica {
 std::vector<float> ranked_all_reduce(const op::AllReduce& op, std::vector<float> own, int replica,
                                      const std::function<float(float amax)>& share_amax,
                                      const std::function<std::vector<std::byte>(const Exchange&)>& exchange) {
-    float amax = 0;
-    if (op.scaled) {
-        std::uint32_t most = 0; // bits of magnitudes are ordered as magnitudes are
-        for (const float x : own) most = std::max(most, std::bit_cast<std::uint32_t>(x) & 0x7fffffff);
-        amax = share_amax(std::bit_cast<float>(most));
-    }
+    const float amax = op.scaled ? share_amax(largest_magnitude(own, Magnitudes::all)) : 0;
     const Transport transport = Transport::of(op, amax);
     cpu::send(transport, own);
     std::vector<float> mean = Replica(op, transport, std::move(own), replica).run(exchange);

@@ -1,3 +1,5 @@
+#include <ampscope/formats/batch.h>
+#include <ampscope/formats/block.h>
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/backend/cpu/cpu.h>
 #include <ampscope/sim/backend/cpu/detail/update_loops.h>
@@ -51,20 +53,38 @@ UpdateCounts& UpdateCounts::operator+=(const UpdateCounts& other) {
     return *this;
 }
 
+namespace {
+
+void round_and_scale(const FormatSpec& f, const Policy& policy, std::span<float> x, float factor) {
+    quantize(f, x, x, {.policy = policy});
+    for (float& value : x) value = kernels::named(value * factor);
+}
+
+/// The part of keep_scaled() about a block.
+void keep_block(const ScaledFormat& f, std::span<const float> numbers, std::span<float> x) {
+    const float amax = largest_magnitude(x, kernels::keeps_nan(f) ? Magnitudes::all : Magnitudes::not_nan);
+    if (!numbers.empty())
+        return dispatch<kernels::TableKernel>(best_instruction_set(), &f, numbers.data(), amax, x.data(), x.size());
+    const float scale = kernels::scale_of_block(f, amax); // what value_in_block() does, in passes
+    for (float& value : x) value /= scale;
+    round_and_scale(f.element, {}, x, scale);
+}
+
+} // namespace
+
 void keep_scaled(const ScaledFormat& format, std::span<float> x, bool contract) {
     const FloatEnvironment environment;
     if (format.block > 0) {
         const std::span<const float> numbers = code_numbers(format, contract);
         const auto block = static_cast<std::size_t>(format.block);
         for (std::size_t begin = 0; begin < x.size(); begin += block)
-            kernels::keep_block(format, numbers.data(), static_cast<int>(numbers.size()), x.data() + begin,
-                                std::min(block, x.size() - begin));
+            keep_block(format, numbers, x.subspan(begin, std::min(block, x.size() - begin)));
         return;
     }
-    float amax = 0;
-    for (const float value : x) amax = std::abs(value) > amax ? std::abs(value) : amax;
+    const float amax = largest_magnitude(x, Magnitudes::not_nan);
     const BlockScale scale = block_scale(ScaleRule::ms_amp, format.element, amax);
-    for (float& value : x) value = kernels::scaled_value(format.element, value, scale);
+    for (float& value : x) value *= scale.encode; // what scaled_value() does, in passes
+    round_and_scale(format.element, kernels::ms_amp_policy(format.element), x, scale.decode);
 }
 
 namespace {

@@ -55,12 +55,15 @@ void keep_blocks(const CudaDevice& device, const ScaledFormat& format, std::span
     const DeviceArray<float> memory(device, table.size());
     if (!table.empty()) memory.upload(table.data());
     const float* const numbers = memory.data();
-    const int length = static_cast<int>(table.size());
     float* const x = values.data();
     const auto block = static_cast<std::size_t>(format.block), count = values.size();
     cuda::each(device, static_cast<std::int64_t>((count + block - 1) / block), [=] AMPSCOPE_DEVICE(std::int64_t i) {
         const std::size_t begin = static_cast<std::size_t>(i) * block;
-        kernels::keep_block(format, numbers, length, x + begin, count - begin < block ? count - begin : block);
+        const std::size_t n = count - begin < block ? count - begin : block;
+        const float amax = kernels::amax_of(x + begin, static_cast<std::int64_t>(n), kernels::keeps_nan(format));
+        if (format.map != CodeMap::none) return kernels::TableKernel::run(&format, numbers, amax, x + begin, n);
+        const float scale = kernels::scale_of_block(format, amax);
+        for (std::size_t k = begin; k < begin + n; ++k) x[k] = kernels::value_in_block(format, scale, x[k]);
     });
 }
 

@@ -72,20 +72,13 @@ struct Unseen {
 template <class Sent = Unseen>
 inline AMPSCOPE_DEVICE void cast_message(const BlockScaling& scaling, float* x, std::int64_t count, Sent&& sent = {}) {
     const bool keeps_nan = amax_keeps_nan(scaling.rule);
-    const auto amax_of = [&](std::int64_t begin, std::int64_t end) {
-        std::uint32_t most = 0; // bits of magnitudes are ordered as magnitudes are
-        for (std::int64_t i = begin; i < end; ++i) {
-            const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffff;
-            if (magnitude <= 0x7f800000 || keeps_nan) most = magnitude > most ? magnitude : most;
-        }
-        return std::bit_cast<float>(most);
-    };
-    const float upper = has_upper_scales(scaling.rule) ? scaling.upper_scale(amax_of(0, count)) : 1;
+    const float upper = has_upper_scales(scaling.rule) ? scaling.upper_scale(amax_of(x, count, keeps_nan)) : 1;
     sent.upper_scale(upper);
     const std::int64_t width = scaling.columns == 0 ? count : scaling.columns;
     for (std::int64_t begin = 0; begin < count; begin += width) {
         const std::int64_t end = begin + width < count ? begin + width : count;
-        const BlockScale scale = scaling.scale_of(amax_of(begin, end), scaling.tensor_scale(upper));
+        const BlockScale scale =
+            scaling.scale_of(amax_of(x + begin, end - begin, keeps_nan), scaling.tensor_scale(upper));
         const float factor = scaling.factor(scale.decode, upper);
         sent.scale(scale.decode);
         for (std::int64_t i = begin; i < end; ++i) {

@@ -12,6 +12,16 @@ namespace amp::kernels {
 
 AMPSCOPE_INLINE bool is_infinite(float x) { return x == x && !is_finite(x); }
 
+/// The largest magnitude of n numbers; NaN if one is and `keeps_nan`, else those are left out.
+AMPSCOPE_INLINE float amax_of(const float* x, std::int64_t n, bool keeps_nan) {
+    std::uint32_t most = 0; // bits of magnitudes are ordered as magnitudes are
+    for (std::int64_t i = 0; i < n; ++i) {
+        const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffff;
+        if (magnitude <= 0x7f800000 || keeps_nan) most = magnitude > most ? magnitude : most;
+    }
+    return std::bit_cast<float>(most);
+}
+
 /// The encode scale that follows from the history's amax; see DelayedRule.
 AMPSCOPE_INLINE float next_scale(const op::DelayedRule& rule, float amax, float old) {
     if (amax == 0 || amax != amax) return old;

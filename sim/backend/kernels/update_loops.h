@@ -195,22 +195,25 @@ struct FusedCpuKernel {
 struct TorchAoKernel {
     AMPSCOPE_KERNEL void run(const FusedAdam* f, float* weight, const float* gradient, float* m, float* v,
                              float* change, std::size_t n) {
-        const auto rate = static_cast<float>(f->learning_rate), decay = static_cast<float>(f->weight_decay);
+        if (f->contracts) steps<true>(*f, weight, gradient, m, v, change, n);
+        else steps<false>(*f, weight, gradient, m, v, change, n);
+    }
+
+  private:
+    template <bool contracts>
+    AMPSCOPE_KERNEL void steps(const FusedAdam& f, float* weight, const float* gradient, float* m, float* v,
+                               float* change, std::size_t n) {
+        const auto rate = static_cast<float>(f.learning_rate), decay = static_cast<float>(f.weight_decay);
         const float shrinks = rate * decay;
-        const auto towards1 = static_cast<float>(1 - f->beta1), towards2 = static_cast<float>(1 - f->beta2);
-        const auto correction = static_cast<float>(f->correction1), eps = static_cast<float>(f->eps);
-        const float root = std::sqrt(static_cast<float>(f->correction2));
-        const bool contracts = f->contracts;
-        const auto approach = [contracts](float& from, float to, float w) {
-            from = contracts ? lerp<true, false>(from, to, w) : lerp<false, false>(from, to, w);
-        };
+        const auto towards1 = static_cast<float>(1 - f.beta1), towards2 = static_cast<float>(1 - f.beta2);
+        const auto correction = static_cast<float>(f.correction1), eps = static_cast<float>(f.eps);
+        const float root = std::sqrt(static_cast<float>(f.correction2));
+        AMPSCOPE_INDEPENDENT
         for (std::size_t i = 0; i < n; ++i) {
-            float g = gradient[i];
-            if (f->decouples) weight[i] -= shrinks * weight[i];
-            else g += decay * weight[i];
-            const float square = g * g;
-            approach(m[i], g, towards1);
-            approach(v[i], square, towards2);
+            const float w = weight[i], g = f.decouples ? gradient[i] : gradient[i] + decay * w;
+            if (f.decouples) weight[i] = w - shrinks * w;
+            m[i] = lerp<contracts, false>(m[i], g, towards1);
+            v[i] = lerp<contracts, false>(v[i], g * g, towards2);
             change[i] = -(rate * (m[i] / correction) / (std::sqrt(v[i]) / root + eps));
         }
     }
