@@ -1,4 +1,5 @@
 #include <ampscope/sim/backend/cuda/wide.cuh>
+#include <ampscope/sim/backend/kernels/quantize.h>
 #include <ampscope/sim/backend/kernels/update.h>
 
 namespace amp::op {
