@@ -168,3 +168,15 @@ TEST_CASE("runs of Muon and Adafactor are not judged as Adam's") {
     adam.check_error(runs + "/fp32", 1, {"ADAFACTOR, which has no eps of Adam's"});
     CHECK(contains(run_command(muon + "--momentum 1.5").err, "a momentum in (0, 1] for Muon"));
 }
+
+TEST_CASE("a step that was not recorded is not examined in silence") {
+    const std::string folder = AMP_SAMPLE "/deep_tanh";
+    CHECK(contains(adam(folder + " --step 3 --worst 1").err,
+                   "amp-adam: warning: " + folder + ": has nothing of step 3; step 0 is examined\n"));
+    CHECK(contains(adam(folder + " --step 70 --worst 1").err, "has nothing of step 70; step 50 is examined"));
+    CHECK(adam(folder + " --step 50 --worst 1").err.empty());
+    const Scratch scratch;
+    const std::string file = save(scratch / "g.safetensors", {{"w.grad", {1e-3F, 2e-3F}}}).string();
+    CHECK(contains(adam(file + " --step 3").err, file + ": has nothing of step 3; its files name no step\n"));
+    CHECK(adam(file).err.empty());
+}

@@ -319,4 +319,8 @@ TEST_CASE("convert: every dtype to every format, codes and values") {
     CHECK(run(fmt::format("convert {} {} --to e4m3 2>&1", raw.string(), (scratch / "x.npy").string())).status == 1);
     CHECK(run(fmt::format("convert {} /nowhere/x.npy --dtype f32 --to e4m3 2>&1", raw.string())).status == 1);
     CHECK(run("convert 2>&1").status == 2);
+    const Run misspelt = run(fmt::format("convert {} {} --dtype f32 --to e4m3 2>&1", raw.string(), "oq.safetensor"));
+    CHECK(misspelt.status == 1);
+    CHECK(misspelt.out.find("oq.safetensor: unknown extension '.safetensor' of a tensor file; known: .safetensors, "
+                            ".npy") != std::string::npos);
 }

@@ -110,3 +110,9 @@ TEST_CASE("stochastic rounding of a number: its neighbours, how many words round
     amp_format.check_error("0.1 --random-bits 8", 2, {"--random-bits changes nothing"});
     amp_format.check_error("0.1 --rounding stochastic --random-bits 33", 2, {"--random-bits"});
 }
+
+TEST_CASE("every JSON says its version") {
+    for (const char* arguments : {"", "e4m3", "0.1", "0.1 --format e4m3 --rounding stochastic --random-bits 8"})
+        CHECK_MESSAGE(amp_format(std::string("--json ") + arguments).out.starts_with("{\n  \"schema_version\": 1,\n"),
+                      arguments);
+}

@@ -167,3 +167,9 @@ TEST_CASE("what is missing or broken is said") {
     CHECK(one["total"]["differing"] == 0);
     CHECK(diff(sample + "/deep_tanh " + sample + "/deep_tanh/step_000050.safetensors --gate 'missing<=0'").code == 3);
 }
+
+TEST_CASE("of one element it is not said that they are many") {
+    const Scratch scratch;
+    const std::string a = raw(scratch, "a.bin", {1}), b = raw(scratch, "b.bin", {2});
+    CHECK(contains(diff(a + " " + b + " --dtype F32").out, "They differ: 1 of 1 element (100 %)."));
+}

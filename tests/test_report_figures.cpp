@@ -156,3 +156,80 @@ TEST_CASE("departures and scaled casts stand below what their names share") {
     CHECK(scaled->caption.find(", below model.transformer.") != std::string::npos);
     CHECK(scaled->caption.find("..") == std::string::npos);
 }
+
+namespace {
+
+/// A number of an element: the first such attribute from `at` on.
+double attribute(const std::string& svg, std::size_t at, const std::string& name) {
+    return std::stod(svg.substr(svg.find(' ' + name + "=\"", at) + name.size() + 3));
+}
+
+struct GuideLine {
+    double x, top;
+};
+struct GuideText {
+    double left, right, base;
+};
+
+/// The guides of a heat map of 50 columns, and their labels, whose letters are at most 5.8 wide.
+void check_guides(const std::vector<std::size_t>& columns) {
+    HeatFigure figure{.title = "t",
+                      .subtitle = "s",
+                      .x_label = "x",
+                      .columns = std::vector<std::string>(50, "c"),
+                      .rows = {{.name = "r", .note = "", .values = std::vector<double>(50, 0.1)}},
+                      .levels = {0.5}};
+    for (const std::size_t column : columns) figure.guides.emplace_back(column, "E4M3: zero to the left");
+    const std::string svg = svg_document({figure});
+    std::vector<GuideLine> lines;
+    std::vector<GuideText> texts;
+    for (std::size_t at = 0; (at = svg.find("<line class=\"guide\"", at)) != std::string::npos; ++at)
+        lines.push_back({attribute(svg, at, "x1"), attribute(svg, at, "y1")});
+    for (std::size_t end = 0; (end = svg.find(">E4M3: zero", end)) != std::string::npos; ++end) {
+        const std::size_t at = svg.rfind("<text", end);
+        const double x = attribute(svg, at, "x"), room = 5.8 * 22;
+        const bool starts = svg.substr(at, end - at).find("text-anchor=\"start\"") != std::string::npos;
+        texts.push_back({starts ? x : x - room, starts ? x + room : x, attribute(svg, at, "y")});
+    }
+    REQUIRE(lines.size() == columns.size());
+    REQUIRE(texts.size() == columns.size());
+    for (const GuideText& text : texts) {
+        CHECK(text.left > 0);
+        CHECK(text.right < 800);
+        for (const GuideLine& line : lines)
+            CHECK_FALSE((line.x > text.left && line.x < text.right && line.top < text.base));
+    }
+}
+
+} // namespace
+
+TEST_CASE("no line of a heat map runs through the label of another, and all labels are in the picture") {
+    check_guides({5, 10, 15});
+    check_guides({30, 40, 45});
+    check_guides({38, 46, 48});
+    check_guides({5, 46});
+}
+
+TEST_CASE("bars of a single recipe have their name beside them") {
+    LineFigure figure{.title = "t",
+                      .subtitle = "s",
+                      .x_label = "x",
+                      .marks = {},
+                      .panels = {{.name = "dB", .note = {}, .series = {{.name = "te-nvfp4", .points = {{0, 1}}}}}}};
+    CHECK(svg_document({figure}).find(">te-nvfp4</text>") == std::string::npos); // a lone line needs no legend
+    figure.panels.front().series.front().apart = true;
+    CHECK(svg_document({figure}).find(">te-nvfp4</text>") != std::string::npos);
+}
+
+TEST_CASE("a recommended scale outside of the safe window says why") {
+    const RateFigure figure{.title = "t",
+                            .first_log2 = 0,
+                            .limit = 0.001,
+                            .curves = {{.format = format("e4m3"),
+                                        .underflow = {0.1, 0.01, 0, 0},
+                                        .overflow = {0, 0, 0, 0.1},
+                                        .window = {{2, 2}},
+                                        .recommended = 0}}};
+    CHECK(description_of(figure).find("recommended 1, below the safe ones to keep a margin to overflow.") !=
+          std::string::npos);
+}

@@ -351,3 +351,25 @@ TEST_CASE("a copy of an earlier time is the same run, told by its steps and not 
     for (const fs::path& folder : {bare, cut}) fs::remove(folder / "run.json");
     both_stay(bare, cut);
 }
+
+TEST_CASE("a run that lost its run.json is not judged as if it were another training without saying so") {
+    const Scratch scratch;
+    const fs::path whole = write_run(scratch / "fp32", "fp32", 0, 1);
+    const fs::path lost = write_run(scratch / "lost" / "fp32", "fp32", 1, 1.5);
+    fs::remove(lost / "run.json");
+    const std::string both = whole.string() + " " + lost.string();
+    CHECK(contains(report(both).err,
+                   "amp-report: warning: " + lost.string() +
+                       ": has no run.json, which says what was trained, how and with which seed: it is called fp32 "
+                       "after its folder, and not compared with runs that have one\n"));
+    CHECK_FALSE(contains(report(whole.string()).err, "run.json"));
+}
+
+TEST_CASE("one step that is missing is one") {
+    const Scratch scratch;
+    const fs::path run = write_run(scratch / "fp32", "fp32", 0, 1);
+    write_file(run / "metrics.jsonl", metrics_line(0, 1) + metrics_line(2, 1));
+    CHECK(contains(report(run.string()).err,
+                   "metrics.jsonl: 1 of 3 steps is missing; where nothing else is known, it is taken to be like the "
+                   "step before"));
+}

@@ -113,8 +113,8 @@ TEST_CASE("every rule refuses its lies, and says which it is") {
         {file_of(tensor("U8", "[\"1\"]", "[0,1]"), 1), "unexpected a string"},
         {file_of(tensor("U8", "1", "[0,1]"), 1), "unexpected a number"},
         // 12 no whole bytes
-        {file_of(tensor("F4", "[3]", "[0,2]"), 2), "not a whole number of bytes"},
-        {file_of(tensor("F6_E3M2", "[2]", "[0,2]"), 2), "not a whole number of bytes"},
+        {file_of(tensor("F4", "[3]", "[0,2]"), 2), "3 elements of 4 bits: not a whole number of bytes"},
+        {file_of(tensor("F6_E3M2", "[1]", "[0,1]"), 1), "1 element of 6 bits: not a whole number of bytes"},
         // 13 offsets do not fit shape and dtype
         {file_of(tensor("F32", "[2]", "[0,4]"), 4), "take 8 bytes but data_offsets span 4"},
         {file_of(tensor("F32", "[2]", "[0,16]"), 16), "take 8 bytes but data_offsets span 16"},

@@ -152,6 +152,8 @@ TEST_CASE("what cannot be paired is an error") {
     const float complex[4] = {1, 2, 3, 4};
     const fs::path c = write_tensor(scratch / "c.safetensors", DType::c64, complex, 2);
     CHECK_THROWS_WITH_AS(compare(a, b), doctest::Contains("2 elements, the other has 3"), FileError);
+    CHECK_THROWS_WITH_AS(compare(a, write_floats(scratch / "one.safetensors", {1})),
+                         doctest::Contains("x: 1 element, the other has 3"), FileError);
     CHECK_THROWS_WITH_AS(compare(b, c), doctest::Contains("complex"), FileError);
     CHECK(compare(c, c).elements() == 4);
     CHECK(compare_floats({}, {}).elements() == 0);

@@ -109,6 +109,18 @@ TEST_CASE("raw files hold the elements alone") {
     CHECK(read_file(scratch / "x.bin") == "abcd");
 }
 
+TEST_CASE("a file of no known extension is not written, raw or otherwise") {
+    const Scratch scratch;
+    for (const char* name : {"x.safetensor", "x.NPY", "x.dat", "x"}) {
+        CHECK_THROWS_WITH_AS(
+            create_tensor_file(scratch / name, {{.name = "w", .dtype = DType::f32, .shape = {2}}}),
+            doctest::Contains(
+                "of a tensor file; known: .safetensors, .npy, or .bin or .raw for the elements of one tensor alone"),
+            FileError);
+        CHECK(files_in(scratch) == 0);
+    }
+}
+
 TEST_CASE("an unfinished file leaves nothing, and what was there stays") {
     const Scratch scratch;
     write_file(scratch / "x.npy", "precious");

@@ -1,13 +1,12 @@
 #include <ampscope/tools/command_line.h>
 
-#include <ampscope/formats/names.h>
 #include <ampscope/sim/base/number.h>
 #include <ampscope/sim/base/ranks.h>
 #include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/tensor_file.h>
-#include <ampscope/sim/io/text_file.h>
 #include <ampscope/sim/io/write.h>
 #include <ampscope/tools/chart/terminal.h>
+#include <ampscope/tools/options_file.h>
 #include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
@@ -19,7 +18,6 @@
 #include <filesystem>
 #include <iterator>
 #include <set>
-#include <sstream>
 
 #include <sys/stat.h>
 
@@ -94,42 +92,6 @@ std::string list_of_commands(const CLI::App& app) {
     return names.empty() ? "" : "; commands are " + names;
 }
 
-/// CLI11's reader of TOML, but for two things: it would wait for pipes and read devices for ever, and it passes over
-/// lines of one or two characters, whatever they are.
-class OptionsFile : public CLI::ConfigBase {
-  public:
-    void read(const std::string& path) {
-        if (path.empty()) throw UsageError("--config needs a value");
-        text_ = TextFile(path).rest(longest_line);
-    }
-
-    std::vector<CLI::ConfigItem> from_config(std::istream& /*the same file*/) const override {
-        check_lines();
-        std::istringstream text(text_);
-        return ConfigBase::from_config(text);
-    }
-
-  private:
-    void check_lines() const {
-        std::istringstream lines(text_);
-        std::string line;
-        for (int number = 1; std::getline(lines, line); ++number) {
-            CLI::detail::trim(line);
-            if (line.empty() || line.front() == '#' || line.front() == ';') continue;
-            if (line.size() < 3)
-                throw UsageError(fmt::format("--config: line {}: '{}' is no key = value", number, line));
-            const std::size_t equals = line.find('=');
-            std::string value = equals == std::string::npos ? "" : line.substr(equals + 1);
-            value = CLI::detail::trim(value.erase(std::min(value.find('#'), value.size())));
-            if (value.size() < 2 || value.front() != '[') continue;
-            for (; value.back() != ']' && std::getline(lines, line); ++number) // a list over several lines
-                value += CLI::detail::trim(line);
-        }
-    }
-
-    std::string text_;
-};
-
 /// Help in at most 80 columns, with two spaces at least before what an option means.
 class FoldedHelp final : public CLI::Formatter {
   public:
@@ -196,7 +158,7 @@ void CommandLine::add_worst(std::size_t& rows, const std::string& help) {
 }
 
 CLI::Option* CommandLine::add_threads(int& threads) {
-    return add_option("--threads", threads, "Threads to use; 0: one for each core; results do not depend on it")
+    return add_option("--threads", threads, "Threads to use; default 0: one for each core; results do not depend on it")
         ->transform(whole_number(0, 4096));
 }
 
@@ -208,9 +170,9 @@ void CommandLine::add_recommendation(RecommendationOptions& options, const std::
 }
 
 void CommandLine::add_config(const std::string& description) {
-    const auto file = std::make_shared<OptionsFile>();
-    config_formatter(file);
-    set_config("--config", "", description)->check([file](const std::string& path) {
+    options_file_ = std::make_shared<OptionsFile>(*this);
+    config_formatter(options_file_);
+    set_config("--config", "", description)->check([file = options_file_](const std::string& path) {
         file->read(path);
         return std::string();
     });
@@ -230,9 +192,9 @@ std::optional<int> CommandLine::read(int argc, char** argv, const std::function<
         print_text(version.what() + std::string("\n"));
         return 0;
     } catch (const CLI::ParseError& error) {
-        throw UsageError(usage_text(error));
+        throw UsageError(with_place(usage_text(error), argc, argv));
     } catch (const std::invalid_argument& error) {
-        throw UsageError(error.what());
+        throw UsageError(with_place(option_text(error.what()), argc, argv));
     }
     return std::nullopt;
 }
@@ -320,13 +282,27 @@ std::string CommandLine::usage_text(const CLI::ParseError& error) const {
         const std::string option = what.substr(0, what.find(": "));
         return option + (what.find("At Most") != std::string::npos ? " is given more than once" : " needs a value");
     }
-    if (const std::string prefix = "INI was not able to parse "; what.starts_with(prefix)) {
-        const std::string name = what.substr(prefix.size()), section = ".++"; // CLI11's word for the beginning of one
-        if (name.ends_with(section))
-            return "--config: unknown section '[" + name.substr(0, name.size() - section.size()) + "]'";
-        return "--config: unknown option '" + name + "'";
-    }
     return what + commands;
+}
+
+/// "[loss_scaler] growth_interval: ...", as the library says it, is "--growth-interval: ..." to users.
+std::string CommandLine::option_text(const std::string& what) const {
+    const std::size_t begin = what.find("] "), end = what.find(": ", begin);
+    if (!what.starts_with('[') || end == std::string::npos) return what;
+    std::string option = "--" + what.substr(begin + 2, end - begin - 2);
+    std::ranges::replace(option, '_', '-');
+    return get_option_no_throw(option) == nullptr ? what : option + what.substr(end);
+}
+
+/// An error that begins with the name of an option, after its place in the file of options if it is given there. What
+/// the command line gives is not taken from the file.
+std::string CommandLine::with_place(const std::string& what, int argc, char** argv) const {
+    const std::string option = what.substr(0, what.find_first_of(" :"));
+    const auto gives_it = [&](const std::string& word) { return word == option || word.starts_with(option + "="); };
+    if (options_file_ == nullptr || !option.starts_with("--") || std::any_of(argv + 1, argv + argc, gives_it))
+        return what;
+    const std::string place = options_file_->place_of(option.substr(2));
+    return place.empty() ? what : place + what.substr(2);
 }
 
 CLI::Validator whole_number(std::int64_t low, std::uint64_t high) {
@@ -359,14 +335,12 @@ std::string either(std::span<const std::string_view> names) {
 CLI::Validator real_number(double low, double high, Ends ends) {
     const auto check = [=](std::string& text) -> std::string {
         const std::optional<double> x = signed_number_of<double>(text);
-        const bool above = x && (ends == Ends::high ? *x > low : *x >= low);
-        if (above && (ends == Ends::low ? *x < high : *x <= high) && std::isfinite(*x)) return "";
-        const std::string lower = fmt::format("{} {}", ends == Ends::high ? "above" : "from", low);
-        const std::string upper = fmt::format("{} {}",
-                                              ends == Ends::high  ? ", at most"
-                                              : ends == Ends::low ? " and below"
-                                                                  : " to",
-                                              high);
+        const bool has_low = ends == Ends::both || ends == Ends::low,
+                   has_high = ends == Ends::both || ends == Ends::high;
+        const bool above = x && (has_low ? *x >= low : *x > low);
+        if (above && (has_high ? *x <= high : *x < high) && std::isfinite(*x)) return "";
+        const std::string lower = fmt::format("{} {}", has_low ? "from" : "above", low);
+        const std::string upper = fmt::format("{} {}", !has_high ? " and below" : has_low ? " to" : ", at most", high);
         return fmt::format("expected a number {}{}, not '{}'", lower, std::isinf(high) ? "" : upper, text);
     };
     return {check, ""};

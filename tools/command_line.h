@@ -1,18 +1,23 @@
 // What the tools' command lines have in common: options, paths, wording, exit codes.
 #pragma once
 
+#include <ampscope/formats/names.h>
 #include <ampscope/sim/analysis/histogram.h>
 
 #include <CLI/CLI.hpp>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace amp {
+
+class OptionsFile;
 
 /// A tool's command line. --help ends with the examples and the exit codes.
 class CommandLine : public CLI::App {
@@ -36,12 +41,13 @@ class CommandLine : public CLI::App {
     void add_tensor(std::string& pattern);
     void add_worst(std::size_t& rows, const std::string& help = "Rows in tables of tensors; 0: all; default 10");
     CLI::Option* add_threads(int& threads);
-    /// --config: options from a file.
+    /// --config: options from a file. Errors in what it gives begin with "FILE:LINE: ".
     void add_config(const std::string& description);
     /// --margin and --limit of the scale that a tool calls "recommended" or "advised".
     void add_recommendation(RecommendationOptions& options, const std::string& called);
 
-    /// Parses the command line, then calls interpret(), which throws std::invalid_argument for words that mean nothing.
+    /// Parses the command line, then calls interpret(), which throws std::invalid_argument for words that mean nothing;
+    /// of one that begins with "[op] field: ", users read the option of that name, if there is one.
     /// Returns an exit code where the program ends here (--help, --version). Throws UsageError; FileError where
     /// standard output takes no help, a report cannot be written or a file of options cannot be read.
     std::optional<int> read(int argc, char** argv, const std::function<void()>& interpret);
@@ -51,7 +57,10 @@ class CommandLine : public CLI::App {
     void check_words(int argc, char** argv) const;
     void check_paths() const;
     [[nodiscard]] std::string usage_text(const CLI::ParseError& error) const;
+    [[nodiscard]] std::string option_text(const std::string& what) const;
+    [[nodiscard]] std::string with_place(const std::string& what, int argc, char** argv) const;
 
+    std::shared_ptr<OptionsFile> options_file_;
     std::vector<const CLI::Option*> read_, written_, folders_;
 };
 
@@ -65,10 +74,28 @@ CLI::Validator one_of(std::span<const std::string_view> names);
 std::string either(std::span<const std::string_view> names);
 
 /// Which ends of an interval belong to it.
-enum class Ends { both, high, low };
+enum class Ends { both, high, low, none };
 
 /// For Option::transform: a finite number from low to high, which may be infinite.
 CLI::Validator real_number(double low, double high, Ends ends = Ends::both);
+
+/// What f() returns. Errors of it begin with the option that has asked for it: "--model: unknown model ...".
+template <class F>
+auto of_option(const std::string& option, F f) {
+    try {
+        return f();
+    } catch (const std::invalid_argument& error) {
+        if (std::string_view(error.what()).starts_with("--")) throw;
+        throw std::invalid_argument(option + ": " + error.what());
+    }
+}
+
+/// The enumerator of that name, which the option gives.
+template <class E, std::size_t N>
+E named(const char* option, std::string_view what, const std::array<std::string_view, N>& names,
+        const std::string& text) {
+    return of_option(option, [&] { return parse_name<E>(what, names, text); });
+}
 
 /// The command as one would type it again: words with spaces or signs in quotes, the program without its folder.
 std::string command_text(int argc, char** argv);

@@ -175,7 +175,7 @@ void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink&
     }
     if (broken > 0 && !holds_any) {
         warnings.pop_back();
-        throw FileError(file, fmt::format("none of {} lines can be read", broken));
+        throw FileError(file, fmt::format("none of {} can be read", plural(broken, "line")));
     }
 }
 

@@ -3,6 +3,7 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/analysis/measure.h>
 #include <ampscope/sim/analysis/number_reader.h>
+#include <ampscope/sim/base/text.h>
 
 #include <cmath>
 
@@ -144,8 +145,8 @@ void check_pair(const DiffSide& a, const DiffSide& b) {
     if (info(x.dtype).numbers() != info(y.dtype).numbers())
         throw FileError(b.file.path(), y.name + ": complex numbers and real ones cannot be paired");
     if (x.count != y.count)
-        throw FileError(b.file.path(), y.name + ": " + std::to_string(y.count) + " elements, the other has " +
-                                           std::to_string(x.count));
+        throw FileError(b.file.path(),
+                        y.name + ": " + plural(y.count, "element") + ", the other has " + std::to_string(x.count));
     if (x.storage_order != y.storage_order)
         throw FileError(b.file.path(), y.name +
                                            ": its elements lie in another order than the other's (Fortran order, or a "

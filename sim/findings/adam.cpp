@@ -102,6 +102,10 @@ class Collector {
 
     AdamFindings advised() {
         if (findings_.tensors.empty()) throw RecordingError(findings_.errors);
+        if (options_.step && findings_.step != options_.step)
+            findings_.warnings.push_back(fmt::format(
+                "{}: has nothing of step {}; {}", findings_.name, *options_.step,
+                findings_.step ? fmt::format("step {} is examined", *findings_.step) : "its files name no step"));
         detail::advise(findings_);
         return std::move(findings_);
     }

@@ -291,7 +291,7 @@ void detail::summarize(HistogramFindings& findings, const std::vector<std::files
     } else if (findings.errors.empty()) {
         findings.errors.push_back(
             fmt::format("{}{}: no tensor that {}--tensor and --step select{}", paths.front().string(),
-                        paths.size() == 1 ? "" : fmt::format(" and {} others", paths.size() - 1),
+                        paths.size() == 1 ? "" : " and " + plural(paths.size() - 1, "other"),
                         findings.other_kinds.empty() ? "" : "--kind, ",
                         findings.other_kinds.empty()
                             ? ""

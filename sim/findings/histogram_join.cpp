@@ -1,6 +1,7 @@
 #include <ampscope/sim/findings/detail/histogram_join.h>
 
 #include <ampscope/sim/analysis/histogram_log.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/findings/detail/histogram_count.h>
 #include <ampscope/sim/findings/detail/histogram_summary.h>
 
@@ -41,7 +42,7 @@ bool keep_each_once(std::vector<NamedReport>& shards, std::vector<std::string>& 
     const std::uint64_t others = of - owners.size() - missing.size();
     errors.push_back(fmt::format("{}: {} {}{} of {} {} in no report", shards.front().path.string(),
                                  of - owners.size() == 1 ? "shard" : "shards", fmt::join(missing, ", "),
-                                 others == 0 ? "" : fmt::format(" and {} others", others), of,
+                                 others == 0 ? "" : " and " + plural(others, "other"), of,
                                  of - owners.size() == 1 ? "is" : "are"));
     return false;
 }

@@ -57,6 +57,11 @@ class RunReader {
         run_.facts = run_facts(run_.configuration);
         run_.label = run_.facts.precision;
         if (run_.label.empty()) run_.label = (fs::path(run_.name) / "").parent_path().filename();
+        if (!is_there(path_ / layout::configuration))
+            run_.warnings.push_back(run_.name +
+                                    ": has no run.json, which says what was trained, how and with which "
+                                    "seed: it is called " +
+                                    run_.label + " after its folder, and not compared with runs that have one");
         attempt([&] { read_result(); });
         attempt([&] { read_steps(progress); });
         if (is_there(path_ / layout::histograms))

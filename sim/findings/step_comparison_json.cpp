@@ -1,4 +1,5 @@
 // Reads and writes what ampscope.torch.compare measured. It may come from anywhere, so everything in it is checked.
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/findings/detail/report_values.h>
 #include <ampscope/sim/findings/detail/step_ranking.h>
 #include <ampscope/sim/io/json_reader.h>
@@ -113,7 +114,7 @@ PrecisionStep step_of(const Json& json, std::size_t modules) {
     each_of(json, "modules", [&](const Json& m, std::size_t) { step.modules.push_back(errors_of(m)); });
     if (step.modules.size() != modules)
         throw std::invalid_argument(
-            fmt::format("it has {} modules, and the model has {}", step.modules.size(), modules));
+            fmt::format("it has {}, and the model has {}", plural(step.modules.size(), "module"), modules));
     if (const Json& kept = json.at("kept"); !kept.is_null())
         step.kept = KeptStep{texts_at(kept, "modules"), error_of(kept.at("gradient"))};
     return step;

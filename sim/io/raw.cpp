@@ -1,4 +1,5 @@
 // Raw files: elements only; the caller gives their type and shape.
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/byte_file.h>
 
 namespace amp {
@@ -18,7 +19,7 @@ class RawFile : public FlatTensorFile {
         if (entry.shape.empty()) {
             const auto unit = static_cast<std::uint64_t>(type.unit_bytes());
             if (file_.size() % unit != 0)
-                throw FileError(path, std::to_string(file_.size()) + " bytes are no whole number of " +
+                throw FileError(path, plural(file_.size(), "byte") + ": not a whole number of " +
                                           std::string(type.name) + " elements");
             entry.shape = {file_.size() / unit * unit * 8 / static_cast<std::uint64_t>(type.bits)};
         }

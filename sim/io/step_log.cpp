@@ -317,9 +317,9 @@ class LogReader {
         const std::int64_t span = steps_.back().step.step - steps_.front().step.step + 1;
         const std::int64_t missing = span - count - hidden_inside_;
         if (missing > 0)
-            warn(fmt::format("{} of {} steps are missing; where nothing else is known, they are taken to be like the "
-                             "step before",
-                             missing, span));
+            warn(fmt::format("{} of {} steps {} missing; where nothing else is known, {} taken to be like the step "
+                             "before",
+                             missing, span, missing == 1 ? "is" : "are", missing == 1 ? "it is" : "they are"));
     }
 
     fs::path file_;

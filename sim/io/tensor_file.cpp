@@ -1,3 +1,4 @@
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/byte_file.h>
 #include <ampscope/sim/io/detail/joined_file.h>
 
@@ -177,8 +178,8 @@ void finish_entry(TensorEntry& entry, const std::filesystem::path& file) {
     }
     entry.count = empty ? 0 : count;
     if (entry.count * bits % 8 != 0)
-        throw FileError(file, "tensor '" + entry.name + "': " + std::to_string(entry.count) + " elements of " +
-                                  std::to_string(bits) + " bits are not a whole number of bytes");
+        throw FileError(file, "tensor '" + entry.name + "': " + plural(entry.count, "element") + " of " +
+                                  std::to_string(bits) + " bits: not a whole number of bytes");
     entry.bytes = entry.count * bits / 8;
 }
 

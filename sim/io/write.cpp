@@ -206,13 +206,16 @@ TensorWriter create_tensor_file(const fs::path& path, std::vector<TensorEntry> t
                                 const std::map<std::string, std::string>& metadata) {
     const std::uint64_t bytes = finish_entries(path, tensors);
     if (path.extension() == ".safetensors") return {path, safetensors_header(path, tensors, metadata), bytes};
+    const std::string extension = path.extension(),
+                      known = ".safetensors, .npy, or .bin or .raw for the elements of one tensor alone";
     for (const char* other : {".npz", ".pt", ".pth"})
-        if (path.extension() == other)
-            throw FileError(path, std::string(other) + " files are only read; write .safetensors, .npy or raw");
+        if (extension == other) throw FileError(path, extension + " files are only read; write " + known);
+    if (extension != ".npy" && extension != ".bin" && extension != ".raw")
+        throw FileError(path, "unknown extension '" + extension + "' of a tensor file; known: " + known);
     if (tensors.size() != 1)
         throw FileError(path, std::to_string(tensors.size()) +
                                   " tensors do not fit a file of one tensor; write .safetensors");
-    return {path, path.extension() == ".npy" ? npy_header(path, tensors[0]) : std::string(), bytes};
+    return {path, extension == ".npy" ? npy_header(path, tensors[0]) : std::string(), bytes};
 }
 
 TensorWriter create_sealed_file(const fs::path& path, std::vector<TensorEntry> tensors,

@@ -63,10 +63,10 @@ class TensorWriter {
     Fingerprint fingerprint_;
 };
 
-/// Begins a file of the kind that its extension names: .safetensors, .npy, else raw. Name, dtype and shape of each
-/// entry are used. .npy and raw files hold exactly one tensor and no metadata. NumPy has no name for BF16 and the 8-bit
-/// floats: they become '<V2' and '|V1', as ml_dtypes writes them, to be read with OpenOptions::as; dtypes of less than
-/// 8 bits cannot be written as .npy. Throws FileError for what the format cannot hold.
+/// Begins a file of the kind that its extension names: .safetensors, .npy, or .bin or .raw for the elements alone. Of
+/// each entry name, dtype and shape are used. All but .safetensors hold one tensor, without metadata. BF16 and 8-bit
+/// floats become '<V2' and '|V1' in .npy, as ml_dtypes writes them, for OpenOptions::as; dtypes below 8 bits cannot be
+/// written as .npy. Throws FileError for what the format cannot hold, and for any other extension.
 TensorWriter create_tensor_file(const std::filesystem::path& path, std::vector<TensorEntry> tensors,
                                 const std::map<std::string, std::string>& metadata = {});
 

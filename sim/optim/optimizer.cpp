@@ -2,6 +2,8 @@
 
 #include <ampscope/formats/names.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -104,20 +106,25 @@ OptimizerOptions OptimizerOptions::adamw() const {
 }
 
 void check(const OptimizerOptions& o) {
-    const auto expect = [](bool holds, const char* what) {
-        if (!holds) throw std::invalid_argument(std::string("[optimizer] expected ") + what);
+    const auto expect = [](const char* name, bool holds, const char* what) {
+        if (!holds) throw std::invalid_argument(fmt::format("[optimizer] {}: expected {}", name, what));
     };
-    expect(o.learning_rate >= 0 && std::isfinite(o.learning_rate), "a learning rate that is not negative");
-    expect(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1, "betas in [0, 1)");
-    expect(o.eps >= 0 && std::isfinite(o.eps), "an eps that is not negative");
-    expect(o.weight_decay >= 0 && std::isfinite(o.weight_decay), "a weight decay that is not negative");
-    expect(o.adamw_learning_rate >= 0 && std::isfinite(o.adamw_learning_rate), "a learning rate that is not negative");
-    expect(o.momentum >= 0 && std::isfinite(o.momentum), "a momentum that is not negative");
-    expect(!facts_of(o.kind).orthogonalizes || (o.momentum > 0 && o.momentum <= 1), "a momentum in (0, 1] for Muon");
-    expect(!o.nesterov || (o.momentum > 0 && o.dampening == 0), "a momentum and no dampening for Nesterov's");
-    expect(o.beta2_decay <= 0 && std::isfinite(o.beta2_decay), "a decay of beta2 that is not positive");
-    expect(o.eps2 >= 0 && std::isfinite(o.eps2), "an eps2 that is not negative");
-    expect(o.update_clip >= 1 && std::isfinite(o.update_clip), "a limit of an update's root mean square of at least 1");
+    const auto is_size = [](double x) { return x >= 0 && std::isfinite(x); };
+    constexpr const char* not_negative = "a finite number that is not negative";
+    expect("learning_rate", is_size(o.learning_rate), not_negative);
+    expect("beta1", o.beta1 >= 0 && o.beta1 < 1, "a number in [0, 1)");
+    expect("beta2", o.beta2 >= 0 && o.beta2 < 1, "a number in [0, 1)");
+    expect("eps", is_size(o.eps), not_negative);
+    expect("weight_decay", is_size(o.weight_decay), not_negative);
+    expect("adamw_learning_rate", is_size(o.adamw_learning_rate), not_negative);
+    expect("momentum", is_size(o.momentum), not_negative);
+    expect("momentum", !facts_of(o.kind).orthogonalizes || (o.momentum > 0 && o.momentum <= 1),
+           "a momentum in (0, 1] for Muon");
+    expect("nesterov", !o.nesterov || (o.momentum > 0 && o.dampening == 0), "a momentum above 0 and no dampening");
+    expect("beta2_decay", o.beta2_decay <= 0 && std::isfinite(o.beta2_decay), "a finite number that is not positive");
+    expect("eps2", is_size(o.eps2), not_negative);
+    expect("update_clip", o.update_clip >= 1 && std::isfinite(o.update_clip),
+           "a limit of an update's root mean square of at least 1");
 }
 
 std::span<const OptimizerRow> optimizers() { return optimizer_table; }

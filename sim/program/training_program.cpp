@@ -295,7 +295,7 @@ void check_sharding(const TrainOptions& o) {
                         o.shard.is_sharded() ? "it takes no sharded optimizer" : "not for ms-amp, nor 8-bit state"));
     if (!o.shard.is_sharded()) {
         if (o.shard.gather)
-            throw std::invalid_argument("[train] a format of gathered weights is for sharded optimizers");
+            throw std::invalid_argument("[train] --gather-format is for sharded optimizers: expected --shard, too");
         return;
     }
     const std::string_view sharding = o.shard.row().name, order = row_of(o.all_reduce.order).name;

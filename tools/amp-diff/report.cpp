@@ -165,7 +165,7 @@ std::string verdict_of(const DiffFindings& findings) {
     if (findings.first() == nullptr)
         return fmt::format("The same: {} of {}, bit for bit in value.", plural(total.elements(), "element"),
                            plural(findings.pairs.size(), "tensor"));
-    return fmt::format("They differ: {} of {} elements ({}).", grouped(total.differing()), grouped(total.elements()),
+    return fmt::format("They differ: {} of {} ({}).", grouped(total.differing()), plural(total.elements(), "element"),
                        percent(total.differing(), total.elements()));
 }
 

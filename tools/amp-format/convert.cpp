@@ -2,6 +2,7 @@
 
 #include <ampscope/formats/batch.h>
 #include <ampscope/sim/analysis/count.h>
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/io/write.h>
 
 #include <algorithm>
@@ -62,9 +63,9 @@ std::vector<TensorEntry> converted_entries(const TensorFile& file, const Convert
         if (entry.dtype == DType::c64) entry.shape.push_back(2); // real and imaginary part
         entry.dtype = stored;
         if (target != nullptr && entry.count * static_cast<std::uint64_t>(target->bits) % 8 != 0)
-            throw FileError(options.in, "tensor '" + entry.name + "': " + std::to_string(entry.count) +
-                                            " elements of " + std::to_string(target->bits) +
-                                            " bits are no whole bytes; use --quantize");
+            throw FileError(options.in, "tensor '" + entry.name + "': " + plural(entry.count, "element") + " of " +
+                                            std::to_string(target->bits) +
+                                            " bits: not a whole number of bytes; use --quantize");
         finish_entry(entry, options.in);
     }
     return entries;

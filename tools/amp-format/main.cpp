@@ -87,6 +87,13 @@ bool is_number(const std::string& text) {
     }
 }
 
+/// What --json prints.
+std::string report_text(const nlohmann::ordered_json& facts) {
+    nlohmann::ordered_json report = {{"schema_version", 1}};
+    report.update(facts);
+    return json_text(report, 2);
+}
+
 /// A format's name makes a page of facts, anything else must be a number.
 std::string describe(const CLI::App& app, const Options& options) {
     using Json = nlohmann::ordered_json;
@@ -101,7 +108,7 @@ std::string describe(const CLI::App& app, const Options& options) {
         if (!options.json) return terminal_of(format_table(), wants_color(stdout));
         Json all = Json::array();
         for (const FormatSpec& f : formats) all.push_back(facts_json(f, false));
-        return json_text({{"schema_version", 1}, {"formats", all}}, 2);
+        return report_text(Json::object({{"formats", all}}));
     }
     const std::string& what = *options.what;
     std::optional<FormatSpec> named;
@@ -114,7 +121,7 @@ std::string describe(const CLI::App& app, const Options& options) {
     if (named) {
         only_for_numbers();
         const Json facts = facts_json(*named, options.values);
-        return options.json ? json_text(facts, 2) : terminal_of(facts_document(facts), wants_color(stdout));
+        return options.json ? report_text(facts) : terminal_of(facts_document(facts), wants_color(stdout));
     }
     if (options.values) throw std::invalid_argument("--values needs the name of a format, and '" + what + "' is none");
     std::vector<FormatSpec> shown;
@@ -126,7 +133,7 @@ std::string describe(const CLI::App& app, const Options& options) {
     const bool random = policy.rounding == Rounding::stochastic;
     const Json facts = random ? choices_json(what, stochastic_choices(what, shown, policy), policy)
                               : number_json(what, store_number(what, shown, policy));
-    if (options.json) return json_text(facts, 2);
+    if (options.json) return report_text(facts);
     return terminal_of(random ? choices_document(facts) : number_document(facts), wants_color(stdout));
 }
 
@@ -168,7 +175,10 @@ CLI::App& add_convert(CommandLine& app, Options& options) {
         app.add_command("convert", "Convert a tensor file: safetensors, npy, npz, pt or raw to safetensors, npy or raw",
                         convert_examples);
     app.reads(c.add_option("IN", options.convert.in, "Input file"))->required();
-    app.writes(c.add_option("OUT", options.convert.out, "Output file; its extension says its kind"))->required();
+    app.writes(
+           c.add_option("OUT", options.convert.out,
+                        "Output file: .safetensors, .npy, or .bin or .raw, which hold the numbers of one tensor alone"))
+        ->required();
     c.add_option("--to", options.to,
                  "Format. Files have no dtype for tf32 and eXmY: FP32 words with their values are stored instead")
         ->required();
@@ -206,7 +216,8 @@ int run(int argc, char** argv) {
         ->delimiter(',')
         ->allow_extra_args(false);
     app.add_flag("--values", options.values, "List every value of a format of at most 16 bits");
-    app.add_flag("--json", options.json, "JSON instead of text");
+    app.add_flag("--json", options.json,
+                 "Print JSON instead of text; no file follows, as the name of a format or a number may");
     add_policy_options(app, options, true);
     const CLI::App& convert_app = add_convert(app, options);
     const CLI::App& eval_app = add_eval(app, options);

@@ -94,7 +94,7 @@ std::optional<FigureBlock> difference_figure(const ComparisonGroup& group, const
     LineFigure figure{.title = "Loss over FP32: " + group.name,
                       .subtitle =
                           fmt::format("loss minus FP32's of the same seed, mean of {}; each on a scale of its own, "
-                                      "which ends at {:g} margins",
+                                      "of at most {:g} margins",
                                       plural(static_cast<std::uint64_t>(stretch), "step"), margins),
                       .x_label = "step",
                       .marks = {},

@@ -1,5 +1,6 @@
 #include <ampscope/tools/amp-train/options.h>
 
+#include <ampscope/sim/base/text.h>
 #include <ampscope/sim/train/data/tokens.h>
 #include <ampscope/tools/amp-train/network.h>
 #include <ampscope/tools/amp-train/precisions.h>
@@ -9,6 +10,7 @@
 #include <ampscope/tools/output.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -55,7 +57,8 @@ CLI::Validator fraction() { return real_number(0, 1, Ends::low); }
 LossScalerRow loss_scaler_of(const Words& w, std::string_view precision_text, const LossScalerRow& own) {
     const bool named = precision_text.find("scaler=") != std::string_view::npos;
     if (own.options.scaling == LossScaling::off) return own;
-    LossScalerRow row = named || w.loss_scale.empty() ? own : loss_scaler(w.loss_scale);
+    LossScalerRow row =
+        named || w.loss_scale.empty() ? own : of_option("--loss-scale", [&] { return loss_scaler(w.loss_scale); });
     if (row.options.scaling == LossScaling::off) return row;
     LossScalerOptions& o = row.options;
     if (w.init_scale) o.init_scale = *w.init_scale;
@@ -69,23 +72,25 @@ LossScalerRow loss_scaler_of(const Words& w, std::string_view precision_text, co
 
 AllReduceOptions all_reduce_of(const Words& w) {
     constexpr std::array<std::string_view, 2> scalings = {"none", "ms-amp"};
-    const auto scaled = parse_name<bool>("all-reduce scaling", scalings, w.all_reduce_scaling);
-    const Payload payload = payload_of(!w.transport.empty() ? std::string_view(w.transport) : scaled ? "e4m3" : "fp32");
-    return {.order = parse_name<AllReduceOrder>("all-reduce", all_reduce_order_names, w.all_reduce),
-            .division = parse_name<AllReduceDivision>("division", all_reduce_division_names, w.divide),
+    const auto scaled = named<bool>("--all-reduce-scaling", "scaling", scalings, w.all_reduce_scaling);
+    const Payload payload = of_option("--all-reduce-format", [&] {
+        return payload_of(!w.transport.empty() ? std::string_view(w.transport) : scaled ? "e4m3" : "fp32");
+    });
+    return {.order = named<AllReduceOrder>("--all-reduce", "algorithm", all_reduce_order_names, w.all_reduce),
+            .division = named<AllReduceDivision>("--divide", "division", all_reduce_division_names, w.divide),
             .transport = payload.format,
             .scaled = scaled,
             .blocks = payload.blocks};
 }
 
 ShardOptions shard_of(const Words& w) {
-    ShardOptions o{.sharding = parse_name<Sharding>("sharding", sharding_names, w.shard)};
-    if (!w.gather.empty()) o.gather = payload_of(w.gather);
+    ShardOptions o{.sharding = named<Sharding>("--shard", "sharding", sharding_names, w.shard)};
+    if (!w.gather.empty()) o.gather = of_option("--gather-format", [&] { return payload_of(w.gather); });
     return o;
 }
 
 OptimizerOptions optimizer_of(const Words& w) {
-    OptimizerOptions o = optimizer(w.optimizer).options;
+    OptimizerOptions o = of_option("--optimizer", [&] { return optimizer(w.optimizer).options; });
     o.learning_rate = w.common.optimizer.learning_rate;
     if (w.beta1) o.beta1 = *w.beta1;
     if (w.beta2) o.beta2 = *w.beta2;
@@ -108,7 +113,8 @@ void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
         TrainOptions o = w.common;
         o.model = model_of(w.network);
         o.precision = precision;
-        o.precision.autocast.policy = parse_name<AutocastPolicy>("autocast policy", autocast_policy_names, w.policy);
+        o.precision.autocast.policy =
+            named<AutocastPolicy>("--autocast-policy", "device", autocast_policy_names, w.policy);
         o.precision.weight_cache = !w.no_weight_cache;
         o.precision.backward_under_autocast = w.backward_under_autocast;
         o.optimizer = optimizer_of(w);
@@ -141,6 +147,8 @@ void add_data_options(CLI::App& app, TrainToolOptions& options) {
 }
 
 void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
+    const OptimizerOptions& adamw = optimizer(w.optimizer).options;
+    const auto usual = [&](double x) { return fmt::format("default: the optimizer's own, {} for {}", x, w.optimizer); };
     constexpr const char* group = "Training";
     TrainOptions& o = w.common;
     app.add_option("--steps", options.experiment.steps, "Steps of training; default 300")
@@ -149,67 +157,90 @@ void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     app.add_option("--batch", o.batch, "Examples in a batch; default 64")
         ->transform(whole_number(1, 1 << 20))
         ->group(group);
-    app.add_option("--micro-batches", o.micro_batches, "Batches whose gradients add up to a step")
+    app.add_option("--micro-batches", o.micro_batches, "Batches whose gradients add up to a step; default 1")
         ->transform(whole_number(1, 65536))
         ->group(group);
     app.add_option("--optimizer", w.optimizer, "See --list; default adamw")->group(group);
     app.add_option("--lr", o.optimizer.learning_rate, "Learning rate; default 0.001")
         ->transform(not_negative())
         ->group(group);
-    app.add_option("--warmup", o.warmup, "Steps in which the learning rate rises to --lr")
+    app.add_option("--warmup", o.warmup, "Steps in which the learning rate rises to --lr; default 0")
         ->transform(whole_number(0, 1 << 30))
         ->group(group);
-    app.add_option("--beta1", w.beta1, "beta1 of Adam and Lion, by which m decays")
+    app.add_option("--beta1", w.beta1, "beta1 of Adam and Lion, by which m decays; " + usual(adamw.beta1))
         ->transform(fraction())
         ->group(group);
-    app.add_option("--beta2", w.beta2, "Adam's beta2, by which v decays; Lion's, by which m does")
+    app.add_option("--beta2", w.beta2,
+                   "Adam's beta2, by which v decays; Lion's, by which m does; " + usual(adamw.beta2))
         ->transform(fraction())
         ->group(group);
-    app.add_option("--eps", w.eps, "Adam's eps, or Adafactor's first, where 0 stands for that of the weights' format")
+    app.add_option("--eps", w.eps,
+                   "Adam's eps, or Adafactor's first, where 0 stands for that of the weights' format; " +
+                       usual(adamw.eps))
         ->transform(not_negative())
         ->group(group);
     app.add_option("--weight-decay", w.weight_decay,
-                   "Added to the gradient (sgd, adam) or taken from the weight (adamw, lion, muon, adafactor)")
+                   "Added to the gradient (sgd, adam) or taken from the weight (adamw, lion, muon, adafactor); " +
+                       usual(adamw.weight_decay))
         ->transform(not_negative())
         ->group(group);
     app.add_option("--adamw-lr", w.adamw_lr, "Learning rate of what muon leaves to AdamW; default: --lr")
         ->transform(positive())
         ->group(group);
-    app.add_option("--momentum", w.momentum, "Momentum of sgd and muon")->transform(not_negative())->group(group);
-    app.add_flag("--nesterov", w.nesterov, "Nesterov's momentum in sgd")->group(group);
-    app.add_option("--loss-weight", o.loss_weight,
-                   "Factor W of the loss: gradients become as small as in a batch 1/W times as large")
-        ->transform(positive())
-        ->group(group);
-    app.add_option("--clip", o.clip, "Largest norm of all gradients together; larger ones are scaled down to it")
+    app.add_option("--momentum", w.momentum,
+                   fmt::format("Momentum of sgd and muon; default {} and {}", optimizer("sgd").options.momentum,
+                               optimizer("muon").options.momentum))
         ->transform(not_negative())
         ->group(group);
-    app.add_option("--seed", o.seed, "Seed of weights, order of the data, dropout and stochastic rounding")
+    app.add_flag("--nesterov", w.nesterov, "Nesterov's momentum in sgd")->group(group);
+    app.add_option("--loss-weight", o.loss_weight,
+                   "Factor W of the loss: gradients become as small as in a batch 1/W times as large; default 1")
+        ->transform(positive())
+        ->group(group);
+    app.add_option("--clip", o.clip,
+                   "Largest norm of all gradients together; larger ones are scaled down to it; default 0: no clipping")
+        ->transform(not_negative())
+        ->group(group);
+    app.add_option("--seed", o.seed, "Seed of weights, order of the data, dropout and stochastic rounding; default 0")
         ->transform(whole_number(0, UINT64_MAX))
         ->group(group);
 }
 
 void add_precision_options(CLI::App& app, Words& w) {
+    const LossScalerOptions& torch = loss_scaler("torch").options;
+    const auto by_scaler = [](const auto& of_torch) {
+        return fmt::format("default: the scaler's own, for torch {}", of_torch);
+    };
     constexpr const char* group = "Precision";
-    app.add_option("--precision", w.precision.precisions, "Presets and combinations, side by side; see --list")
+    app.add_option("--precision", w.precision.precisions,
+                   fmt::format("Presets and combinations, side by side; see --list; default {}",
+                               fmt::join(precision_texts("--precision", w.precision.precisions), ", ")))
         ->group(group);
     app.add_option("--accumulate", w.precision.accumulate,
                    "Accumulator of matrix products (hopper-wgmma-fp8, exact ...), in the runs whose operands it takes; "
                    "several are joined by +; see --list")
         ->group(group);
-    app.add_option("--loss-scale", w.loss_scale, "Loss scaler of the runs that scale the loss; see --list")
+    app.add_option("--loss-scale", w.loss_scale,
+                   "Loss scaler of the runs that scale the loss; see --list; default: the precision's own")
         ->group(group);
-    app.add_option("--init-scale", w.init_scale, "The loss scaler's first scale")->transform(positive())->group(group);
-    app.add_option("--growth-factor", w.growth_factor, "Factor by which the scale grows")
+    app.add_option("--init-scale", w.init_scale,
+                   "The loss scaler's first scale; " + by_scaler(scale_text(torch.init_scale)))
         ->transform(positive())
         ->group(group);
-    app.add_option("--backoff-factor", w.backoff_factor, "Factor by which an overflow shrinks the scale")
-        ->transform(positive())
+    app.add_option("--growth-factor", w.growth_factor,
+                   "Factor by which the scale grows, above 1; " + by_scaler(torch.growth_factor))
+        ->transform(real_number(1, std::numeric_limits<double>::infinity(), Ends::high))
         ->group(group);
-    app.add_option("--growth-interval", w.growth_interval, "Steps without overflow before the scale grows")
+    app.add_option("--backoff-factor", w.backoff_factor,
+                   "Factor by which an overflow shrinks the scale, below 1; " + by_scaler(torch.backoff_factor))
+        ->transform(real_number(0, 1, Ends::none))
+        ->group(group);
+    app.add_option("--growth-interval", w.growth_interval,
+                   "Steps without overflow before the scale grows; " + by_scaler(torch.growth_interval))
         ->transform(whole_number(1, INT64_MAX))
         ->group(group);
-    app.add_option("--hysteresis", w.hysteresis, "Overflows before the scale backs off")
+    app.add_option("--hysteresis", w.hysteresis,
+                   "Overflows before the scale backs off; 0: any; " + by_scaler(torch.hysteresis))
         ->transform(whole_number(0, INT64_MAX))
         ->group(group);
     app.add_option(
@@ -240,8 +271,9 @@ void add_precision_options(CLI::App& app, Words& w) {
     app.add_flag("--unscale-late", w.unscale_late, "Unscale by the scale after its update (DeepSpeed issue 2686)")
         ->group(wrong);
     constexpr const char* parallel = "Data-parallel replicas";
-    app.add_option("--replicas", w.common.replicas,
-                   "Number of replicas, each with its own batches; as many processes, if mpirun or srun starts them")
+    app.add_option(
+           "--replicas", w.common.replicas,
+           "Number of replicas, each with its own batches; as many processes, if mpirun or srun starts them; default 1")
         ->transform(whole_number(1, 4096))
         ->group(parallel);
     app.add_option("--all-reduce", w.all_reduce,
@@ -287,7 +319,7 @@ void add_output_options(CommandLine& app, Words& w, TrainToolOptions& options) {
     app.add_flag("--record-state", e.record_state, "Record weights and optimizer state with the gradients")
         ->needs(record)
         ->group(group);
-    app.add_option("--checkpoint-every", e.checkpoint_every, "Steps between checkpoints")
+    app.add_option("--checkpoint-every", e.checkpoint_every, "Steps between checkpoints; default 0: none")
         ->transform(whole_number(0, 1 << 30))
         ->needs(record)
         ->group(group);

@@ -1,5 +1,7 @@
 #include <ampscope/tools/amp-train/precisions.h>
 
+#include <ampscope/tools/command_line.h>
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <stdexcept>
@@ -21,7 +23,7 @@ Precision with_layers(const std::string& name, const PrecisionWords& words) {
             colon = expression == std::string::npos ? expression : layer.find(':', expression);
         if (colon == 0 || colon >= layer.size() - 1)
             throw std::invalid_argument(fmt::format("--layer {}: expected MODULES:TEXT, as in head:bf16", layer));
-        p.add_layer(layer.substr(0, colon), layer.substr(colon + 1));
+        of_option("--layer", [&] { p.add_layer(layer.substr(0, colon), layer.substr(colon + 1)); });
     }
     return p;
 }
@@ -51,10 +53,10 @@ Precision precision_against(const std::string& text, const Precision& own) {
 std::vector<Precision> precisions_of(const PrecisionWords& words) {
     std::vector<Precision> all;
     for (const std::string& name : precision_texts("--precision", words.precisions))
-        all.push_back(with_layers(name, words));
+        all.push_back(of_option("--precision", [&] { return with_layers(name, words); }));
     if (words.accumulate.empty()) return all;
     // --accumulate is the key accumulate of the precisions whose products can use one of the accumulators.
-    const std::vector<Accumulator> wanted = accumulators(words.accumulate);
+    const std::vector<Accumulator> wanted = of_option("--accumulate", [&] { return accumulators(words.accumulate); });
     bool used = false;
     for (Precision& p : all) {
         std::string usable;

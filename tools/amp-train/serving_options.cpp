@@ -45,16 +45,16 @@ void add_serving_options(CLI::App& app, ServingWords& w, TrainToolOptions& optio
 
 void interpret_serving(const CLI::App& app, const ServingWords& w, const PrecisionWords& precisions,
                        const std::string& attention, TrainToolOptions& options) {
-    const auto served = [&](Served what, std::string_view name, const std::string& text) {
+    const auto served = [&](const char* option, Served what, std::string_view name, const std::string& text) {
         if (text.empty()) return std::optional<OperandScaling>();
         options.serving_words += fmt::format(", {} {}", name, text);
-        return std::optional(served_scaling(what, text));
+        return of_option(option, [&] { return std::optional(served_scaling(what, text)); });
     };
-    options.serving.weights = served(Served::weights, "weights", w.weights_as);
-    options.serving.activations = served(Served::activations, "activations", w.activations_as);
-    options.serving.kv_cache = served(Served::kv_cache, "KV cache", w.kv_cache);
+    options.serving.weights = served("--weights-as", Served::weights, "weights", w.weights_as);
+    options.serving.activations = served("--activations-as", Served::activations, "activations", w.activations_as);
+    options.serving.kv_cache = served("--kv-cache", Served::kv_cache, "KV cache", w.kv_cache);
     if (app.count("--attention") > 0 && !options.evaluate.empty()) {
-        options.attention = op::canonical_attention(attention);
+        options.attention = of_option("--attention", [&] { return op::canonical_attention(attention); });
         options.serving_words += fmt::format(", attention {}", options.attention);
     }
     const bool any = options.serving.weights || options.serving.activations || options.serving.kv_cache ||
@@ -64,7 +64,7 @@ void interpret_serving(const CLI::App& app, const ServingWords& w, const Precisi
         throw std::invalid_argument(
             "--evaluate goes with --weights-as, --activations-as, --kv-cache, --attention, --against or --export");
     for (const std::string& text : options.against) // throws here, before anything is read
-        if (!begins_as_trained(text)) static_cast<void>(precision(text));
+        if (!begins_as_trained(text)) of_option("--against", [&] { static_cast<void>(precision(text)); });
     if (!options.against.empty() && app.count("--precision") > 0) {
         const std::vector<Precision> training = precisions_of(precisions);
         if (training.size() > 1) throw std::invalid_argument("--precision: --against compares with one precision");

@@ -71,7 +71,7 @@ void note_unused(const CLI::App& app, TrainToolOptions& options) {
         {optimizer.has_betas || optimizer.orthogonalizes, "Adam and Lion", {"--beta1", "--beta2"}},
         {optimizer.has_v || optimizer.needs_whole(), "Adam and Adafactor", {"--eps"}},
         {optimizer.orthogonalizes, "--optimizer muon", {"--adamw-lr"}},
-        {first.clip > 0, "--clip", {"--clip-before-unscale"}},
+        {first.clip > 0, "--clip above 0", {"--clip-before-unscale"}},
         {first.replicas > 1, "--replicas above 1", {"--all-reduce", "--divide"}},
         {first.replicas > 1 || first.all_reduce.scaled, "--replicas above 1", {"--all-reduce-format"}},
         {first.replicas > 1 || first.shard.gather, "--replicas above 1, or --gather-format", {"--shard"}},

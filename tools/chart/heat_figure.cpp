@@ -95,15 +95,20 @@ void draw_columns(Canvas& canvas, const HeatFigure& figure, const Scale& x, doub
     }
 }
 
-/// From left to right, each label to the right of its line and above the lines that follow.
+/// Each label beside its line, in a row of its own that no line of another crosses: lines begin in their label's row. So
+/// the labels are to the right of their lines and descend from left to right, or, where one would leave the picture,
+/// all are to the left and descend from right to left.
 void draw_guides(Canvas& canvas, const HeatFigure& figure, const Scale& x, double top, double bottom) {
-    double y = top - guide_row * static_cast<double>(figure.guides.size());
-    for (const auto& [column, label] : figure.guides) {
-        const double at = x(static_cast<double>(column));
-        const bool fits = at + 5.8 * static_cast<double>(width(label)) < right_edge;
+    const bool to_the_right = std::ranges::all_of(figure.guides, [&](const auto& guide) {
+        return x(static_cast<double>(guide.first)) + 5.8 * static_cast<double>(width(guide.second)) < right_edge;
+    });
+    for (std::size_t i = 0; i < figure.guides.size(); ++i) {
+        const auto& [column, label] = figure.guides[i];
+        const std::size_t below = to_the_right ? figure.guides.size() - i : i + 1; // rows from here to the top
+        const double at = x(static_cast<double>(column)), y = top - guide_row * static_cast<double>(below);
         canvas.line(at, y + 2, at, bottom, "guide");
-        canvas.text(at + (fits ? 5 : -5), y + 11, "small quiet", fits ? Anchor::start : Anchor::end, label);
-        y += guide_row;
+        canvas.text(at + (to_the_right ? 5 : -5), y + 11, "small quiet", to_the_right ? Anchor::start : Anchor::end,
+                    label);
     }
 }
 

@@ -212,6 +212,13 @@ void draw_panel(Canvas& canvas, const Axes& axes, const LineFigure& figure, cons
     canvas.close_group();
 }
 
+/// Whether the names are needed to tell what is drawn: short bars alone do not look like a line.
+bool needs_names(const LineFigure& figure, const std::vector<std::string>& names) {
+    return names.size() > 1 || std::ranges::any_of(figure.panels, [](const LinePanel& panel) {
+               return std::ranges::any_of(panel.series, &LineSeries::apart);
+           });
+}
+
 /// What the lines and marks are; returns the rows it takes.
 int draw_legend(Canvas* canvas, const LineFigure& figure, const std::vector<std::string>& names, double y) {
     double x = left_edge;
@@ -232,7 +239,7 @@ int draw_legend(Canvas* canvas, const LineFigure& figure, const std::vector<std:
         if (canvas != nullptr) canvas->close_data();
         x += 30 + text_width + 18;
     };
-    if (names.size() > 1)
+    if (needs_names(figure, names))
         for (std::size_t i = 0; i < names.size(); ++i)
             entry(style_of(i), clipped(printable(names[i]), 60), std::to_string(i));
     if (const std::string compared = quiet_name(figure); !compared.empty()) entry("compare", compared, quiet_key);

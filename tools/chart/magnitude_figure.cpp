@@ -123,11 +123,10 @@ double draw(Canvas* canvas, const MagnitudeFigure& figure, double y) {
     if (canvas == nullptr) return height;
 
     canvas->open_group(figure.title);
-    draw_title(
-        *canvas, figure.title,
-        fmt::format("share of all {} elements in each binade; below, what becomes of it in each format ({}, scale 1)",
-                    grouped(figure.count()), zones_name(figure.policy)),
-        y + 4);
+    draw_title(*canvas, figure.title,
+               fmt::format("share of all {} in each binade; below, what becomes of it in each format ({}, scale 1)",
+                           plural(figure.count(), "element"), zones_name(figure.policy)),
+               y + 4);
     const bool nonfinite = figure.nan + figure.inf > 0;
     draw_axes(*canvas, at, nonfinite ? at.x.end : right_edge);
     draw_special(*canvas, at, at.zero_x, "zero", figure.zero, percent(figure.zero, figure.count()), figure);

@@ -80,7 +80,9 @@ std::string verdict(const RateCurve& curve) {
     std::string text = lo == hi ? "safe scale " + power_label(lo)
                                 : fmt::format("safe scales {} to {}", power_label(lo), power_label(hi));
     if (lo <= 0 && 0 <= hi) text += "; needs no scaling";
-    else if (curve.recommended) text += "; recommended " + power_label(*curve.recommended);
+    else if (curve.recommended)
+        text += "; recommended " + power_label(*curve.recommended) +
+                (*curve.recommended < lo ? ", below the safe ones to keep a margin to overflow" : "");
     else text += "; none recommended";
     return text;
 }

@@ -31,11 +31,11 @@ Paragraph verdict(const Mismatch& m, const MismatchReport& report) {
         return {fmt::format("{}: the same bits in every op, and every probability{} is training's", name,
                             m.nonfinite > 0 ? " that is a number" : ""),
                 true, m.nonfinite > 0 ? tone : Tone::good};
-    const std::string first = m.ops.empty()
-                                  ? ""
-                                  : fmt::format("; the first op that differs is {}, by {:.2g} ({} of {} numbers)",
-                                                printable(m.ops.front().tensor), m.ops.front().relative,
-                                                grouped(m.ops.front().differing), grouped(m.ops.front().elements));
+    const std::string first =
+        m.ops.empty() ? ""
+                      : fmt::format("; the first op that differs is {}, by {:.2g} ({} of {})",
+                                    printable(m.ops.front().tensor), m.ops.front().relative,
+                                    grouped(m.ops.front().differing), plural(m.ops.front().elements, "number"));
     return {fmt::format("{}: a token is {:.3g} % likelier or less likely, the worst (target {}) by {:.3g} %{}", name,
                         100 * (m.token.mult_prob_error - 1), grouped(m.token.largest_at),
                         100 * std::expm1(m.token.largest), first),

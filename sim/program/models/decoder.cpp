@@ -1,5 +1,7 @@
 #include <ampscope/sim/program/models/decoder.h>
 
+#include <fmt/format.h>
+
 namespace amp {
 
 TensorId Decoder::linear_layer(std::string_view name, TensorId x, std::int64_t outputs, const Init& init,
@@ -78,7 +80,7 @@ void check_decoder(std::string_view model, const ModelOptions& options, const Da
     };
     if (data.vocabulary == 0 || data.input.size() != 1) error("sequences of tokens, got " + data.name);
     if (options.heads < 1 || options.width % options.heads != 0)
-        error("a width that is a multiple of the number of heads");
+        error(fmt::format("a --heads that divides --width {}, got {}", options.width, options.heads));
 }
 
 } // namespace amp

@@ -1,5 +1,7 @@
 #include <ampscope/sim/program/models/decoder.h>
 
+#include <fmt/format.h>
+
 namespace amp {
 
 namespace {
@@ -31,9 +33,12 @@ TensorId llama_mlp(const Decoder& d, TensorId x) {
 Network llama_network(Graph& g, const ModelOptions& options, const Dataset& data, std::int64_t batch) {
     check_decoder("llama", options, data);
     if (options.heads % options.groups() != 0)
-        throw std::invalid_argument("[llama] expected a number of heads that is a multiple of that of --kv-heads");
+        throw std::invalid_argument(fmt::format("[llama] expected a --kv-heads that divides --heads {}, got {}",
+                                                options.heads, options.groups()));
     if (options.width / options.heads % 2 != 0)
-        throw std::invalid_argument("[llama] expected heads of an even width, whose pairs rotary positions turn");
+        throw std::invalid_argument(fmt::format("[llama] expected heads of an even width, whose pairs rotary positions "
+                                                "turn: --width {} by --heads {} is {}",
+                                                options.width, options.heads, options.width / options.heads));
     Network n = batch_of(g, data, batch);
     const Decoder d{g, options, batch, data.input[0], n.kv_cache};
     const TensorId table = g.parameter("wte.weight", {data.vocabulary, options.width}, Decoder::small);
