@@ -159,7 +159,7 @@ void read_histogram_log(const std::filesystem::path& file, const MagnitudesSink&
                                        repeats.differing, repeats.first));
     const std::string backward = facts_of_run(file.parent_path()).backward_format();
     TextFile in(file);
-    std::int64_t broken = 0;
+    std::uint64_t broken = 0;
     bool holds_any = false;
     for (std::string text; in.next_line(text);) {
         if (progress) progress(text.size() + 1);

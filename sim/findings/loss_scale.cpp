@@ -27,53 +27,66 @@ bool records_activations(const GradientLog& log) {
     return std::ranges::any_of(log.steps, [](const GradientStep& step) { return step.censoring.terms; });
 }
 
+/// Some steps of a log.
+struct SomeSteps {
+    std::uint64_t count = 0;
+    const GradientStep* first = nullptr; ///< none if there are none
+
+    /// "1 of 3 steps, step 1"
+    [[nodiscard]] std::string text(const GradientLog& log) const {
+        return fmt::format("{} of {}, {}step {}", grouped(count), plural(log.steps.size(), "step"),
+                           count == 1 ? "" : "first ", first->step);
+    }
+};
+
+template <class Condition>
+SomeSteps steps_that(const GradientLog& log, const Condition& condition) {
+    SomeSteps found;
+    for (const GradientStep& step : log.steps) {
+        if (step.hidden || !condition(step)) continue;
+        if (found.count++ == 0) found.first = &step;
+    }
+    return found;
+}
+
 /// The steps that every scaler skips, whatever its scale, as gradients were not finite even unscaled; in a sentence
 /// that others follow. Empty if there are none.
 std::string about_broken(const GradientLog& log) {
-    const GradientStep* first = nullptr;
-    std::uint64_t broken = 0;
-    for (const GradientStep& step : log.steps) {
-        if (step.hidden || step.overflow_scale > 1) continue;
-        if (first == nullptr) first = &step;
-        ++broken;
-    }
-    if (first == nullptr) return "";
-    const bool one = broken == 1;
-    const std::string where =
-        fmt::format("{}step {}{}", one ? "" : "first ", first->step,
-                    first->largest.empty() ? "" : fmt::format(" ({})", shortened_name(printable(first->largest), 40)));
-    return fmt::format(
-        "{} of {}, {}, {} NaN or infinity as recorded, so that every scaler skips {} at any scale from 1 "
-        "on; what follows is about the other gradients. ",
-        grouped(broken), plural(log.steps.size(), "step"), where, one ? "holds" : "hold", one ? "it" : "them");
+    const SomeSteps broken = steps_that(log, [](const GradientStep& step) { return step.overflow_scale <= 1; });
+    if (broken.count == 0) return "";
+    const std::string& tensor = broken.first->largest;
+    return fmt::format("{}{}, {} NaN or infinity as recorded, so that every scaler skips {} at any scale from 1 "
+                       "on; what follows is about the other gradients. ",
+                       broken.text(log),
+                       tensor.empty() ? "" : fmt::format(" ({})", shortened_name(printable(tensor), 40)),
+                       broken.count == 1 ? "holds" : "hold", broken.count == 1 ? "it" : "them");
 }
 
-/// log2 of the scale to start with, if any.
-int start_of(const LossScaleFindings& f, const LossScaleOptions& options) {
+/// log2 of the scale to start with, if one will do.
+std::optional<int> start_of(const LossScaleFindings& f, const LossScaleOptions& options) {
     const Recommendation& r = f.recommendation;
     const bool measured = f.log.measured_steps() > 0;
-    return measured && r.log2_scale ? *r.log2_scale : std::max(0, r.highest_safe - options.recommendation.margin);
+    if (r.known == Known::unknown || r.highest_safe < 0) return std::nullopt;
+    if (measured && r.log2_scale) return r.log2_scale;
+    if (measured && !r.window) return std::nullopt;
+    return std::max(0, r.highest_safe - options.recommendation.margin);
 }
 
 /// The steps that overflowed, by the record, under the scale to start with or a smaller one, though no finite gradient
 /// of theirs would; in a sentence that follows others. Empty if there are none.
 std::string about_unexplained(const LossScaleFindings& f, const LossScaleOptions& options) {
-    const double start = std::ldexp(1.0, start_of(f, options));
-    const GradientStep* first = nullptr;
-    std::uint64_t unexplained = 0;
-    for (const GradientStep& step : f.log.steps) {
-        const bool broken = step.hidden || step.overflow_scale <= 1; // of which about_broken() tells
-        if (broken || step.overflow_scale > start || !std::isfinite(quantize(options.format, start * step.amax)))
-            continue;
-        if (first == nullptr) first = &step;
-        ++unexplained;
-    }
-    if (first == nullptr) return "";
-    const bool one = unexplained == 1;
-    return fmt::format(" But {} of {}, {}step {}, overflowed under {}{:g} already, with gradients of which the record "
-                       "does not tell how large they are: {} at this start, too.",
-                       grouped(unexplained), plural(f.log.steps.size(), "step"), one ? "" : "first ", first->step,
-                       one ? "" : "", first->overflow_scale, one ? "it is skipped" : "they are skipped");
+    const std::optional<int> log2_scale = start_of(f, options);
+    if (!log2_scale) return "";
+    const double start = std::ldexp(1.0, *log2_scale);
+    const SomeSteps unexplained = steps_that(f.log, [&](const GradientStep& step) { // about_broken() tells of the rest
+        return step.overflow_scale > 1 && step.overflow_scale <= start &&
+               std::isfinite(quantize(options.format, start * step.amax));
+    });
+    if (unexplained.count == 0) return "";
+    return fmt::format(" But {}, overflowed under {:g} already, with gradients of which the record does not tell how "
+                       "large they are: {} skipped at this start, too.",
+                       unexplained.text(f.log), unexplained.first->overflow_scale,
+                       unexplained.count == 1 ? "it is" : "they are");
 }
 
 /// Which scale to start with, or why there is none.
@@ -101,10 +114,10 @@ std::string about_start(const LossScaleFindings& f, const LossScaleOptions& opti
                            "underflow, and no{} overflows.{}",
                            format, limit, about_broken(f.log).empty() ? "ne" : " finite one",
                            records_activations(f.log) ? "" : fmt::format(" {}", without_activations));
-    if (r.highest_safe < 0)
-        return fmt::format("Gradients overflow in {} at scale 1 already: no loss scale helps.", format);
+    const std::optional<int> start = start_of(f, options);
+    if (!start) return fmt::format("Gradients overflow in {} at scale 1 already: no loss scale helps.", format);
     const std::string text = fmt::format(
-        "Start at {}: nothing recorded overflows up to {}{}.", power_of_two(start_of(f, options)), highest,
+        "Start at {}: nothing recorded overflows up to {}{}.", power_of_two(*start), highest,
         measured ? fmt::format(", and from {} on less than {} of the non-zero gradients underflow", lowest, limit)
                  : std::string());
     if (measured) return text;
