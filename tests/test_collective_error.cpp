@@ -238,7 +238,7 @@ TEST_CASE("of a run whose weights move, one step's replicas are measured: the la
     const Scratch scratch;
     const Gradients all = gradients(10, 40, 1);
     std::size_t step = 0, first = 0;
-    for (const std::size_t replicas : {3, 3, 3, 1})
+    for (const std::size_t replicas : {3UL, 3UL, 3UL, 1UL})
         record_replicas(scratch / "run" / "replicas" / fmt::format("step_{}.safetensors", step++),
                         std::span(all).subspan(std::exchange(first, first + replicas), replicas));
     const CollectiveErrorOptions options{{AllReduceOptions{}}, 1};
