@@ -289,30 +289,35 @@ inline int sylvester(Index i, Index j, Index n) {
     return sylvester(i % half, j % half, half) * (i >= half && j >= half ? -1 : 1);
 }
 
-/// Rows in groups of 16, with the signs of TransformerEngine's random Hadamard transform; eight rows are left over.
+/// Rows, or the numbers of each, in groups of 16 or 32, with the signs of TransformerEngine's random Hadamard transform;
+/// some are left over.
 inline void prove_op(Of<op::Hadamard>, Tally& tally) {
-    constexpr Index rows = 40, columns = 6, group = 16;
-    constexpr int signs[] = {1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1};
-    for (const char* result : proved_formats) {
+    constexpr int signs[] = {1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1}; // and 1 beyond
+    const auto prove = [&](const char* result, Shape shape, Index group, bool along_columns) {
         Bench b;
-        const TensorId in = b.tensor({rows, columns}, "bf16"), out = b.tensor({rows, columns}, result);
-        b.run(op::Hadamard{in, out}, {in});
+        const Index rows = shape[0], columns = shape[1], size = along_columns ? columns : rows;
+        const TensorId in = b.tensor(shape, "bf16"), out = b.tensor(shape, result);
+        b.run(op::Hadamard{.in = in, .out = out, .size = static_cast<int>(group), .along_columns = along_columns},
+              {in});
         const Reals x = b.values(in);
+        const Real factor = group == 16 ? Real(0.25) : Real(0.1767578125); // 1 / sqrt(32) in BF16
         Reals want;
-        for (Index j = 0; j < rows; ++j)
+        for (Index r = 0; r < rows; ++r)
             for (Index c = 0; c < columns; ++c) {
-                Real sum = reference::at(x, j * columns + c);
-                const Index first = j / group * group;
-                if (first + group <= rows) {
-                    sum = 0;
-                    for (Index i = 0; i < group; ++i)
-                        sum +=
-                            signs[i] * sylvester(i, j - first, group) * reference::at(x, (first + i) * columns + c) / 4;
+                const Index j = along_columns ? c : r, first = j / group * group;
+                Real sum = first + group <= size ? Real(0) : reference::at(x, r * columns + c);
+                for (Index i = 0; first + group <= size && i < group; ++i) {
+                    const Index from = along_columns ? r * columns + first + i : (first + i) * columns + c;
+                    sum += (i < 16 ? signs[i] : 1) * sylvester(i, j - first, group) * reference::at(x, from) * factor;
                 }
                 want.push_back(sum);
             }
         b.expect(tally, out, want, "hadamard");
-    }
+    };
+    for (const char* result : proved_formats)
+        for (const Index group : {16, 32})
+            for (const Shape& shape : {Shape{40, 6}, {35, 70}, {6, 40}})
+                for (const bool along_columns : {false, true}) prove(result, shape, group, along_columns);
 }
 
 } // namespace amp::test

@@ -20,14 +20,15 @@ GroupTransform hadamard(const Rotation& of, const FormatSpec& computed, bool alo
     kernels::Rotation rotation{.size = of.size, .factor = kernels::Rotation::factor_of(computed, of.size)};
     if (of.draws_signs) rotation.signs = RandomKey{}.word(0);
     const FormatSpec result = of.wide ? fp32_format() : computed;
+    const std::vector<double> factors = kernels::factors_of(rotation);
     return {.rows = along_columns ? 1 : of.size,
             .columns = along_columns ? of.size : 1,
             .apply = [=](std::span<float> matrix, std::int64_t columns) {
                 const auto rows = static_cast<std::int64_t>(matrix.size()) / columns;
                 std::vector<double> wide(matrix.size());
-                for (std::int64_t row = 0; row < rows; ++row)
-                    kernels::rotate_row(rotation, {matrix.data(), rows, columns}, row, along_columns,
-                                        wide.data() + row * columns);
+                dispatch<kernels::RotateKernel>(best_instruction_set(), factors.data(), rotation.size,
+                                                kernels::MatrixOf{matrix.data(), rows, columns}, std::int64_t{0}, rows,
+                                                along_columns, wide.data());
                 quantize(result, wide, matrix);
             }};
 }

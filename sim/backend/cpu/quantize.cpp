@@ -143,13 +143,18 @@ void run(Cpu& cpu, const Hadamard& op) {
     const std::span<const float> in = cpu[op.in];
     const auto [rows, columns] = rows_of(cpu, op.in);
     const kernels::MatrixOf matrix{in.data(), rows, columns};
-    const kernels::Rotation rotation = kernels::rotation(cpu, op);
-    for_each_chunk(static_cast<std::uint64_t>(rows), cpu::lines_at_once(columns * op.size), cpu.threads(),
-                   [&](std::uint64_t begin, std::uint64_t end) {
-                       std::vector<double> wide(static_cast<std::size_t>(matrix.columns));
-                       for (auto row = static_cast<std::int64_t>(begin); row < static_cast<std::int64_t>(end); ++row) {
-                           kernels::rotate_row(rotation, matrix, row, op.along_columns, wide.data());
-                           cpu::store(cpu, op.out, row * matrix.columns, wide.data(), matrix.columns);
+    const std::vector<double> factors = kernels::factors_of(kernels::rotation(cpu, op));
+    const std::int64_t at_once = std::max<std::int64_t>(1, cpu::block / columns);
+    for_each_chunk(static_cast<std::uint64_t>(rows), cpu::lines_at_once(columns * 4), cpu.threads(),
+                   [&](std::uint64_t first, std::uint64_t last) {
+                       std::vector<double> wide(static_cast<std::size_t>(at_once * matrix.columns));
+                       const auto end = static_cast<std::int64_t>(last);
+                       for (auto row = static_cast<std::int64_t>(first); row < end; row += at_once) {
+                           const std::int64_t next = std::min(row + at_once, end);
+                           dispatch<kernels::RotateKernel>(best_instruction_set(), factors.data(),
+                                                           std::int64_t{op.size}, matrix, row, next, op.along_columns,
+                                                           wide.data());
+                           cpu::store(cpu, op.out, row * matrix.columns, wide.data(), (next - row) * matrix.columns);
                        }
                    });
 }

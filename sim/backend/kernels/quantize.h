@@ -3,10 +3,12 @@
 
 #include <ampscope/formats/bits.h>
 #include <ampscope/formats/block.h>
+#include <ampscope/formats/instruction_set.h>
 #include <ampscope/sim/backend/kernels/kernel.h>
 #include <ampscope/sim/program/ops/quantize.h>
 
 #include <cmath>
+#include <vector>
 
 namespace amp::kernels {
 
@@ -170,32 +172,69 @@ AMPSCOPE_INLINE double rotated(const Rotation& rotation, const float* numbers, s
     return sum;
 }
 
-/// The same for consecutive numbers; `out` is zeros. A number of a group is added to all of its transform at once.
-inline void rotate_within(const Rotation& rotation, const float* numbers, std::int64_t count, double* out) {
-    constexpr int most = 32;
-    double factors[most][most];
-    for (std::int64_t i = 0; i < rotation.size; ++i)
-        for (std::int64_t j = 0; j < rotation.size; ++j) factors[i][j] = rotation.at(i, j);
-    const std::int64_t whole = count / rotation.size * rotation.size;
-    for (std::int64_t first = 0; first < whole; first += rotation.size)
-        for (std::int64_t i = 0; i < rotation.size; ++i)
-            for (std::int64_t j = 0; j < rotation.size; ++j) out[first + j] += factors[i][j] * numbers[first + i];
-    for (std::int64_t c = whole; c < count; ++c) out[c] += numbers[c];
+/// Rotation::at(i, j) at i * size + j.
+inline std::vector<double> factors_of(const Rotation& rotation) {
+    std::vector<double> factors(static_cast<std::size_t>(rotation.size * rotation.size));
+    for (std::int64_t i = 0; i < rotation.size; ++i) {
+        double* const row = factors.data() + i * rotation.size;
+        row[0] = rotation.at(i, 0);
+        for (std::int64_t j = 1; j < rotation.size; ++j) { // as without its last bit, which i has or not
+            const std::int64_t rest = j & (j - 1);
+            row[j] = (i & (j - rest)) != 0 ? -row[rest] : row[rest];
+        }
+    }
+    return factors;
 }
 
-/// The same for a row of a matrix, whose rows or, along columns, numbers are in groups.
-inline void rotate_row(const Rotation& rotation, const MatrixOf& in, std::int64_t row, bool along_columns,
-                       double* out) {
-    const float* const own = in.numbers + row * in.columns;
-    const std::int64_t first = row / rotation.size * rotation.size;
-    const bool grouped = first + rotation.size <= in.rows;
-    for (std::int64_t c = 0; c < in.columns; ++c) out[c] = along_columns || grouped ? 0 : 0.0 + own[c];
-    for (std::int64_t i = 0; !along_columns && grouped && i < rotation.size; ++i) {
-        const double factor = rotation.at(i, row - first);
-        const float* const from = in.numbers + (first + i) * in.columns;
-        for (std::int64_t c = 0; c < in.columns; ++c) out[c] += factor * from[c];
+/// rotated() for rows [begin, end) of a matrix, whose rows or, along columns, numbers are in groups: sums of many lanes.
+struct RotateKernel {
+    AMPSCOPE_KERNEL void run(const double* factors, std::int64_t size, MatrixOf in, std::int64_t begin,
+                             std::int64_t end, bool along_columns, double* out) {
+        if (size == 16) rows<16>(factors, in, begin, end, along_columns, out);
+        else rows<32>(factors, in, begin, end, along_columns, out);
     }
-    if (along_columns) rotate_within(rotation, own, in.columns, out);
-}
+
+  private:
+    template <int size>
+    AMPSCOPE_KERNEL void rows(const double* factors, const MatrixOf& in, std::int64_t begin, std::int64_t end,
+                              bool along_columns, double* out) {
+        for (std::int64_t row = begin; row < end; ++row, out += in.columns) {
+            const float* const own = in.numbers + row * in.columns;
+            const std::int64_t first = row / size * size;
+            if (along_columns) within<size>(factors, own, in.columns, out);
+            else if (first + size > in.rows) keep(own, in.columns, out);
+            else between<size>(factors + (row - first), in.numbers + first * in.columns, in.columns, out);
+        }
+    }
+    AMPSCOPE_KERNEL void keep(const float* numbers, std::int64_t count, double* out) {
+        for (std::int64_t c = 0; c < count; ++c) out[c] = 0.0 + numbers[c];
+    }
+    /// A row's groups.
+    template <int size>
+    AMPSCOPE_KERNEL void within(const double* factors, const float* numbers, std::int64_t count, double* out) {
+        const std::int64_t whole = count / size * size;
+        for (std::int64_t first = 0; first < whole; first += size) {
+            double sums[size] = {};
+            for (int i = 0; i < size; ++i)
+                for (int j = 0; j < size; ++j) sums[j] += factors[i * size + j] * numbers[first + i];
+            for (int j = 0; j < size; ++j) out[first + j] = sums[j];
+        }
+        keep(numbers + whole, count - whole, out + whole);
+    }
+    /// One row of a group of rows; `factors`: of that row, `size` apart.
+    template <int size>
+    AMPSCOPE_KERNEL void between(const double* factors, const float* group, std::int64_t columns, double* out) {
+        std::int64_t c = 0;
+        for (; c + 32 <= columns; c += 32) sum<size, 32>(factors, group + c, columns, out + c);
+        for (; c < columns; ++c) sum<size, 1>(factors, group + c, columns, out + c);
+    }
+    template <int size, int lanes>
+    AMPSCOPE_KERNEL void sum(const double* factors, const float* group, std::int64_t columns, double* out) {
+        double sums[lanes] = {};
+        for (int i = 0; i < size; ++i)
+            for (int l = 0; l < lanes; ++l) sums[l] += factors[i * size] * group[i * columns + l];
+        for (int l = 0; l < lanes; ++l) out[l] = sums[l];
+    }
+};
 
 } // namespace amp::kernels
