@@ -149,6 +149,27 @@ TEST_CASE("who watches the merging of reports is told of every byte, and may end
     CHECK_THROWS_AS(merged_histogram_findings({scratch / "a.json"}, options_of(true), interrupting()), Interrupted);
 }
 
+TEST_CASE("a file that two reports spell differently is counted once, in any order") {
+    const Scratch scratch;
+    HistogramOptions options;
+    options.formats = {format("fp16")};
+    const fs::path whole = fs::absolute(AMP_SAMPLE "/deep_tanh"), from_here = fs::proximate(whole);
+    REQUIRE(from_here != whole);
+    std::vector<fs::path> reports;
+    for (const fs::path& folder : {whole, from_here, whole / "." / ".." / whole.filename()}) {
+        const fs::path report = scratch / ("report_" + std::to_string(reports.size()) + ".json");
+        reports.push_back(write_file(report, json_of(histogram_findings({folder}, options), options)));
+    }
+    const std::size_t tensors = histogram_findings({whole}, options).tensors.size();
+    const HistogramFindings merged = merged_histogram_findings(reports, options);
+    CHECK(merged.tensors.size() == tensors);
+    CHECK(merged.warnings.size() == 2);
+    std::ranges::reverse(reports);
+    const HistogramFindings other_way = merged_histogram_findings(reports, options);
+    REQUIRE(other_way.tensors.size() == tensors);
+    for (std::size_t i = 0; i < tensors; ++i) CHECK(other_way.tensors[i].file == merged.tensors[i].file);
+}
+
 TEST_CASE("of a delayed scale, which follows from the steps before it, reports may not share out the steps") {
     const Scratch scratch;
     HistogramOptions options;

@@ -22,9 +22,16 @@ struct Reported {
     std::size_t report = 0, place = 0; ///< index of the report, and of the tensor in it
 };
 
+/// The path of a file, however a report spells it: one names it from the working directory, another in full.
+std::filesystem::path whole_path(const std::string& file) {
+    std::error_code none;
+    return std::filesystem::absolute(file, none).lexically_normal();
+}
+
 /// Whether two reports have the same tensor: the same file, name and step, and the same counts.
 bool repeats(const HistogramEntry& a, const HistogramEntry& b) {
-    return a.file == b.file && a.name == b.name && a.step == b.step && a.magnitudes.histogram == b.magnitudes.histogram;
+    return a.name == b.name && a.step == b.step && a.magnitudes.histogram == b.magnitudes.histogram &&
+           (a.file == b.file || whole_path(a.file) == whole_path(b.file));
 }
 
 /// Orders tensors independently of the order of the reports: by file, as recordings are read; then by position in the
@@ -45,7 +52,7 @@ void check_delayed(const std::vector<Reported>& all, const std::vector<std::file
     if (delayed == options.recipes.end()) return;
     std::map<std::pair<std::filesystem::path, std::string>, std::map<std::size_t, std::set<std::int64_t>>> steps;
     for (const auto& [entry, report, place] : all)
-        steps[{std::filesystem::path(entry.file).parent_path(), entry.name}][report].insert(entry.step.value_or(0));
+        steps[{whole_path(entry.file).parent_path(), entry.name}][report].insert(entry.step.value_or(0));
     for (const auto& [tensor, by_report] : steps)
         for (const auto& [report, of_report] : by_report)
             if (of_report != by_report.begin()->second)
