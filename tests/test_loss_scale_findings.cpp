@@ -301,14 +301,28 @@ TEST_CASE("steps that overflowed below the scale to start with, by gradients tha
     const std::string one = advice("one.csv", "1,nan,1024\n2,1e-3,512\n");
     CHECK(contains(one, "Start at 2^23: nothing recorded overflows up to 2^25. How much underflows is not known"));
     CHECK(contains(one, " But 1 of 3 steps, step 1, overflowed under 1024 already, with gradients of which the record "
-                        "does not tell how large they are: it is skipped at this start, too."));
-    CHECK(contains(advice("two.csv", "1,inf,2048\n2,inf,1024\n"),
-                   " But 2 of 3 steps, first step 1, overflowed under 2048 already"));
+                        "does not tell how large they are: it is skipped at this start, too. A start below 1024 may "
+                        "keep it, unless it holds NaN."));
+    const std::string two = advice("two.csv", "1,inf,2048\n2,inf,1024\n3,inf,67108864\n"); // 2^26: beyond the start
+    CHECK(contains(two, " But 2 of 4 steps, first step 1, overflowed under 1024 to 2048 already"));
+    CHECK(
+        contains(two, "they are skipped at this start, too. A start below 1024 may keep them, unless they hold NaN."));
     CHECK(!contains(advice("above.csv", "1,inf,16777216\n"), " But ")); // 2^24: it may do at the start
     CHECK(!contains(advice("finite.csv", "1,1e-3,1024\n"), " But "));
     const std::string unscaled = advice("unscaled.csv", "1,nan,1\n"); // of which other words tell
     CHECK(contains(unscaled, "holds NaN or infinity as recorded"));
     CHECK(!contains(unscaled, " But "));
+}
+
+TEST_CASE("of the largest gradients alone, no scale beyond those of FP32 is advised, nor one where none is needed") {
+    const Scratch scratch;
+    const fs::path log = write_file(scratch / "log.csv", "step,amax\n0,1e-35\n1,1e-36\n");
+    LossScaleOptions options = asked({"torch"});
+    CHECK(contains(loss_scale_findings(log, options).advice, "Start at 2^126: nothing recorded overflows up to 2^13"));
+    options.format = format("bf16");
+    const std::string wide = loss_scale_findings(log, options).advice;
+    CHECK(contains(wide, "need no loss scaling in bf16: it has the range of FP32, and nothing recorded overflows up"));
+    CHECK(!contains(wide, "Start at"));
 }
 
 TEST_CASE(

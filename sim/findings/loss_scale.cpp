@@ -62,31 +62,36 @@ std::string about_broken(const GradientLog& log) {
                        broken.count == 1 ? "holds" : "hold", broken.count == 1 ? "it" : "them");
 }
 
-/// log2 of the scale to start with, if one will do.
+bool has_range_of_fp32(const FormatSpec& f) { return f.exponent_bits >= format("fp32").exponent_bits; }
+
+/// log2 of the scale to start with, if one will do. Of a log that has the largest gradients alone the scale is as large
+/// as they allow; or 1 in a format with the range of FP32, in which nothing becomes zero that FP32 would hold.
 std::optional<int> start_of(const LossScaleFindings& f, const LossScaleOptions& options) {
     const Recommendation& r = f.recommendation;
-    const bool measured = f.log.measured_steps() > 0;
     if (r.known == Known::unknown || r.highest_safe < 0) return std::nullopt;
-    if (measured && r.log2_scale) return r.log2_scale;
-    if (measured && !r.window) return std::nullopt;
-    return std::max(0, r.highest_safe - options.recommendation.margin);
+    if (f.log.measured_steps() > 0) return r.log2_scale;
+    if (has_range_of_fp32(options.format)) return 0;
+    return std::clamp(r.highest_safe - options.recommendation.margin, 0, largest_log2_scale);
 }
 
-/// The steps that overflowed, by the record, under the scale to start with or a smaller one, though no finite gradient
-/// of theirs would; in a sentence that follows others. Empty if there are none.
+/// The steps that overflowed, by the record, under the scale to start with or a smaller one, though no recorded
+/// magnitude would; in a sentence that follows others. Empty if there are none.
 std::string about_unexplained(const LossScaleFindings& f, const LossScaleOptions& options) {
     const std::optional<int> log2_scale = start_of(f, options);
     if (!log2_scale) return "";
-    const double start = std::ldexp(1.0, *log2_scale);
+    double least = HUGE_VAL, most = 0;
     const SomeSteps unexplained = steps_that(f.log, [&](const GradientStep& step) { // about_broken() tells of the rest
-        return step.overflow_scale > 1 && step.overflow_scale <= start &&
-               std::isfinite(quantize(options.format, start * step.amax));
+        if (step.overflow_scale <= 1 || step.overflow_scale > std::ldexp(1.0, *log2_scale)) return false;
+        least = std::min(least, step.overflow_scale);
+        most = std::max(most, step.overflow_scale);
+        return true;
     });
     if (unexplained.count == 0) return "";
-    return fmt::format(" But {}, overflowed under {:g} already, with gradients of which the record does not tell how "
-                       "large they are: {} skipped at this start, too.",
-                       unexplained.text(f.log), unexplained.first->overflow_scale,
-                       unexplained.count == 1 ? "it is" : "they are");
+    const bool one = unexplained.count == 1;
+    return fmt::format(" But {}, overflowed under {:g}{} already, with gradients of which the record does not tell how "
+                       "large they are: {} skipped at this start, too. A start below {:g} may keep {}, unless {} NaN.",
+                       unexplained.text(f.log), least, most > least ? fmt::format(" to {:g}", most) : "",
+                       one ? "it is" : "they are", least, one ? "it" : "them", one ? "it holds" : "they hold");
 }
 
 /// Which scale to start with, or why there is none.
@@ -115,13 +120,21 @@ std::string about_start(const LossScaleFindings& f, const LossScaleOptions& opti
                            format, limit, about_broken(f.log).empty() ? "ne" : " finite one",
                            records_activations(f.log) ? "" : fmt::format(" {}", without_activations));
     const std::optional<int> start = start_of(f, options);
-    if (!start) return fmt::format("Gradients overflow in {} at scale 1 already: no loss scale helps.", format);
-    const std::string text = fmt::format(
-        "Start at {}: nothing recorded overflows up to {}{}.", power_of_two(*start), highest,
-        measured ? fmt::format(", and from {} on less than {} of the non-zero gradients underflow", lowest, limit)
-                 : std::string());
-    if (measured) return text;
-    return text + " How much underflows is not known: record gradients or their histograms.";
+    if (r.highest_safe < 0)
+        return fmt::format("Gradients overflow in {} at scale 1 already: no loss scale helps.", format);
+    if (!start)
+        return fmt::format("No scale up to {}, whose inverse is the smallest that FP32 holds as a normal number, will "
+                           "do in {}: below {} more than {} of the non-zero gradients underflow.",
+                           power_of_two(largest_log2_scale), format, lowest, limit);
+    const std::string safe = fmt::format("nothing recorded overflows up to {}", highest);
+    if (measured)
+        return fmt::format("Start at {}: {}, and from {} on less than {} of the non-zero gradients underflow.",
+                           power_of_two(*start), safe, lowest, limit);
+    if (has_range_of_fp32(options.format))
+        return fmt::format("These gradients need no loss scaling in {}: it has the range of FP32, and {}.", format,
+                           safe);
+    return fmt::format("Start at {}: {}. How much underflows is not known: record gradients or their histograms.",
+                       power_of_two(*start), safe);
 }
 
 /// What the scalers cost.
