@@ -206,7 +206,7 @@ TEST_CASE("each step of each run is a replica, wherever the runs lie") {
         CAPTURE(paths[0].string());
         const CollectiveErrorFindings found = recorded_collective_errors(paths, options);
         CHECK(found.steps == 6);
-        CHECK(found.warnings.empty());
+        CHECK(found.warnings.size() == (fs::exists(paths[0] / "run.json") || paths.size() == 1 ? 0 : 2));
         for (std::size_t row = 0; row < want.rows.size(); ++row) CHECK(found.rows[row].errors == want.rows[row].errors);
     }
     // Without run.json nothing tells the replicas in one folder apart.
@@ -228,10 +228,34 @@ TEST_CASE("a run whose weights move is named") {
         return recorded_collective_errors({scratch / "run"}, options).warnings;
     };
     CHECK(warnings(R"({"optimizer": {"lr": 0}})").empty());
-    CHECK(warnings(R"({})").empty()); // it is not known
+    REQUIRE(warnings("{}").size() == 1);
+    CHECK(contains(warnings("{}")[0], "no run.json tells its learning rate: its steps may differ in their weights"));
     const std::vector<std::string> moving = warnings(R"({"optimizer": {"lr": 0.001}})");
     REQUIRE(moving.size() == 1);
     CHECK(moving[0].starts_with((scratch / "run").string() + ": its learning rate is 0.001"));
+}
+
+TEST_CASE("runs that differ in their weights are no replicas of each other") {
+    const Scratch scratch;
+    const Gradients all = gradients(2, 40, 1);
+    const CollectiveErrorOptions options{{AllReduceOptions{}}, 1};
+    const auto record = [&](const char* run, const char* configuration, const std::vector<float>& replica) {
+        record_gradients(scratch / run / "gradients" / "step_0.safetensors", replica);
+        write_file(scratch / run / "run.json", configuration);
+    };
+    const auto warnings = [&](const char* first, const char* second) {
+        record("a", first, all[0]);
+        record("b", second, all[1]);
+        return recorded_collective_errors({scratch / "a", scratch / "b"}, options).warnings;
+    };
+    const char *still = R"({"seed": 1, "optimizer": {"lr": 0}})", *moving = R"({"seed": 1, "optimizer": {"lr": 1}})";
+    CHECK(warnings(still, still).empty());
+    const std::vector<std::string> seeds = warnings(still, R"({"seed": 2, "optimizer": {"lr": 0}})"),
+                                   rates = warnings(still, moving);
+    REQUIRE(seeds.size() == 1);
+    CHECK(seeds[0].starts_with((scratch / "a").string() + " and 1 more run: they differ in their seeds, and so in"));
+    REQUIRE(rates.size() == 1);
+    CHECK(contains(rates[0], "they differ in their steps at a learning rate above 0"));
 }
 
 TEST_CASE("of a run whose weights move, one step's replicas are measured: the last of those with most") {
@@ -254,4 +278,8 @@ TEST_CASE("of a run whose weights move, one step's replicas are measured: the la
     CHECK(still.steps == 4);
     CHECK(still.rows[0].errors == collective_errors(all, options).rows[0].errors);
     CHECK(still.warnings.empty());
+    fs::remove(scratch / "run" / "run.json"); // as replicas alone are copied
+    const CollectiveErrorFindings unknown = recorded_collective_errors({scratch / "run" / "replicas"}, options);
+    CHECK(unknown.rows[0].errors == moving.rows[0].errors);
+    CHECK(contains(unknown.warnings.at(0), "no run.json tells its learning rate"));
 }

@@ -250,16 +250,17 @@ std::vector<std::vector<float>> buckets_of(const RecordedReplicas& replicas) {
     return gradients;
 }
 
-/// Of a run whose weights change between its steps, as far as its run.json tells, the replicas of one step stay: of the
-/// last of those with most. If it has no replicas, its steps stand for them. Returns a line on each such run.
+/// Of a run whose weights change between its steps, or may do so, as no run.json tells its learning rate, the replicas
+/// of one step stay: of the last of those with most. If it has no replicas, its steps stand for them. Returns a line on
+/// each such run.
 std::vector<std::string> keep_one_step_of_moving(RecordedReplicas& replicas) {
     std::vector<std::string> lines;
     std::map<fs::path, std::map<std::int64_t, std::size_t>> counts; // of each step
     for (const auto& [key, tensors] : replicas) ++counts[key.run][key.step];
     for (const auto& item : counts) {
         const fs::path& run = item.first;
-        const double rate = facts_of_run(run).lr.value_or(0);
-        if (item.second.size() < 2 || rate == 0) continue;
+        const std::optional<double> rate = facts_of_run(run).lr;
+        if (item.second.size() < 2 || rate == 0.0) continue;
         const auto most = std::ranges::max_element(item.second.rbegin(), item.second.rend(), {},
                                                    [](const auto& step) { return step.second; });
         const std::int64_t kept = most->first;
@@ -267,13 +268,35 @@ std::vector<std::string> keep_one_step_of_moving(RecordedReplicas& replicas) {
         if (of_replicas)
             std::erase_if(replicas, [&](const auto& r) { return r.first.run == run && r.first.step != kept; });
         lines.push_back(fmt::format(
-            "{}: its learning rate is {:g}: its steps differ in their weights, too, and not only in their batches, as "
-            "replicas do; {}",
-            run.string(), rate,
+            "{}: {}: its steps {}differ in their weights, too, and not only in their batches, as replicas do; {}",
+            run.string(),
+            rate ? fmt::format("its learning rate is {:g}", *rate) : "no run.json tells its learning rate",
+            rate ? "" : "may ",
             of_replicas ? fmt::format("the replicas of step {} are measured", kept)
                         : "amp-train --lr 0 keeps the weights, and --record-replicas records replicas of one step"));
     }
     return lines;
+}
+
+/// A line if the replicas come from runs that differ in their weights, as far as each run.json tells; or none.
+std::vector<std::string> about_unlike_runs(const RecordedReplicas& replicas) {
+    std::set<fs::path> runs;
+    std::set<std::optional<double>> seeds;
+    bool moving = false;
+    for (const auto& [key, tensors] : replicas) {
+        if (runs.contains(key.run)) continue;
+        const RunFacts facts = facts_of_run(key.run);
+        if (!facts.lr) continue;
+        runs.insert(key.run);
+        seeds.insert(facts.seed);
+        moving = moving || *facts.lr != 0;
+    }
+    if (runs.size() < 2 || (seeds.size() == 1 && !moving)) return {};
+    return {
+        fmt::format("{} and {}: they differ in their {}, and so in their weights: the noise between their gradients "
+                    "is more than that of replicas, which differ in their batches alone",
+                    runs.begin()->string(), plural(runs.size() - 1, "more run"),
+                    seeds.size() > 1 ? "seeds" : "steps at a learning rate above 0")};
 }
 
 } // namespace
@@ -355,7 +378,8 @@ CollectiveErrorFindings recorded_collective_errors(const std::vector<fs::path>& 
     Recording recording = find_tensors(paths, {}, {.replicas = true, .repeats = true});
     if (!recording.errors.empty()) throw RecordingError(recording.errors);
     RecordedReplicas replicas = replicas_in(recording, paths);
-    const std::vector<std::string> moving = keep_one_step_of_moving(replicas);
+    std::vector<std::string> lines = keep_one_step_of_moving(replicas);
+    std::ranges::move(about_unlike_runs(replicas), std::back_inserter(lines));
     if (replicas.size() < 2)
         throw std::invalid_argument(
             "expected gradients of weights of at least two replicas, or of two steps to stand for them");
@@ -365,7 +389,7 @@ CollectiveErrorFindings recorded_collective_errors(const std::vector<fs::path>& 
     for (const auto& [key, tensors] : replicas) steps.emplace(key.run, key.step);
     findings.steps = steps.size();
     findings.warnings = std::move(recording.warnings);
-    findings.warnings.insert(findings.warnings.end(), moving.begin(), moving.end());
+    std::ranges::move(lines, std::back_inserter(findings.warnings));
     return findings;
 }
 

@@ -60,8 +60,10 @@ class RunReader {
         if (!is_there(path_ / layout::configuration))
             run_.warnings.push_back(run_.name +
                                     ": has no run.json, which says what was trained, how and with which "
-                                    "seed: it is called " +
-                                    run_.label + " after its folder, and not compared with runs that have one");
+                                    "seed: its folder's name, " +
+                                    run_.label +
+                                    ", is taken for its precision, and it is compared only with other runs that have "
+                                    "none, as if all were trained alike");
         attempt([&] { read_result(); });
         attempt([&] { read_steps(progress); });
         if (is_there(path_ / layout::histograms))
