@@ -111,9 +111,15 @@ TEST_CASE("errors are stated where a double can hold them") {
     CHECK_FALSE(row("--format fp32 9007199254740995").contains("error")); // 2^53 + 3: of doubles, 2^53 + 4 is nearest
     CHECK(row("--format fp32 9007199254740994")["error"] == -2.0);
     CHECK(row("--format fp16 9007199254740995 --overflow saturate")["error"] == 65504.0 - 9007199254740996.0);
+    CHECK(row("--format fp16 1.7976931348623158e308 --overflow saturate")["relative_error"] ==
+          -1.0); // the largest double
     CHECK(row("--format fp16 --rounding up 1e-400")["error"] == std::ldexp(1, -24));
     CHECK_FALSE(row("--format fp16 --rounding up 1e-400").contains("relative_error"));
     CHECK(run("--format fp16 1e-400").out.find("-nan") == std::string::npos);
+    const char* note = "\nAn error of - is too small beside the number for a double to state.\n";
+    CHECK(contains(run("--format fp16,fp32 9007199254740995").out, note));
+    CHECK_FALSE(contains(run("--format fp16,fp32 0.1").out, note));
+    CHECK_FALSE(contains(run("--format fp16 1e9").out, note)); // infinite, which the rounding says
 }
 
 TEST_CASE("NaN and infinity in formats that have none, or one NaN without a sign") {

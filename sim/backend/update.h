@@ -51,7 +51,7 @@ UpdateCounts update(const OptimizerOptions& options, const UpdateStep& step, con
 
 /// Rounds x to the format under its scales and back, which is what an optimizer's next step reads of the tensor. One
 /// scale for all of it is MS-AMP's: the one that ScaleRule::ms_amp derives from the largest magnitude of x (NaNs are
-/// ignored), and FP8 saturates. Blocks: keep_block() of kernels/scaled_state.h; bitsandbytes' last may be shorter.
+/// ignored), and FP8 saturates. Blocks: value_in_block() of kernels/scaled_state.h; bitsandbytes' last may be shorter.
 /// `contract`: a table is the one that PyTorch's kernels for AVX2 make, see code_numbers().
 void keep_scaled(const ScaledFormat& format, std::span<float> x, bool contract = false);
 

@@ -142,9 +142,9 @@ std::vector<NumberInFormat> store_number(const std::string& text, const std::vec
         n.value = f.fits_fp32() ? double{decode(f, n.code)} : value_beyond_fp32(stored);
         if (x.kind == Kind::finite && std::isfinite(wide) &&
             (stored.kind == Kind::zero || (stored.kind == Kind::finite && is_double(stored)))) {
-            // A double may round what is between two of them: with less than ten bits right, the error stays unsaid.
-            const double error = n.value - wide;
-            const double last_place = std::nextafter(std::fabs(wide), HUGE_VAL) - std::fabs(wide);
+            // A number between two doubles was rounded to one: an error with less than ten bits right stays unsaid.
+            const double error = n.value - wide, size = std::fabs(wide);
+            const double last_place = std::max(size - std::nextafter(size, 0.0), 0x1p-1074);
             if (is_double(x) || std::fabs(error) >= 1024 * last_place) n.error = error;
             if (wide != 0 && n.error) n.relative_error = error / std::fabs(wide);
         }

@@ -203,16 +203,19 @@ Document number_document(const Json& facts) {
     TableBlock errors{
         .caption = {}, .header = {"format", "rounding", "error", "error, %"}, .rows = {}, .text_columns = 2};
     TableBlock neighbours{.caption = {}, .header = {"format", "next below", "next above"}, .rows = {}};
+    bool unsaid = false;
     const auto number = [](const Json& row, const char* key, double unit) {
         return row.contains(key) ? number_cell(unit * row[key].get<double>(), 3) : no_value();
     };
     for (const Json& row : facts["formats"]) {
+        unsaid = unsaid || (!row.contains("error") && rounding_words(row) == "inexact");
         codes.rows.push_back({{row["format"]}, {row["code"]}, {row["bits"]}, {row["value"]}});
         errors.rows.push_back(
             {{row["format"]}, {rounding_words(row)}, number(row, "error", 1), number(row, "relative_error", 100)});
         if (row.contains("below")) neighbours.rows.push_back({{row["format"]}, {row["below"]}, {row["above"]}});
     }
     Document document{.title = {}, .subtitle = {}, .blocks = {std::move(codes), std::move(errors)}};
+    if (unsaid) document.add(Paragraph{"An error of - is too small beside the number for a double to state."});
     if (!neighbours.rows.empty()) document.add(std::move(neighbours));
     return document;
 }

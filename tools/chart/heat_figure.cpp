@@ -95,8 +95,8 @@ void draw_columns(Canvas& canvas, const HeatFigure& figure, const Scale& x, doub
     }
 }
 
-/// Each label beside its line, in a row of its own that no line of another crosses: lines begin in their label's row. So
-/// the labels are to the right of their lines and descend from left to right, or, where one would leave the picture,
+/// Each label beside its line, in a row of its own that no line of another crosses: lines begin in their label's row.
+/// So the labels are to the right of their lines and descend from left to right, or, where one would leave the picture,
 /// all are to the left and descend from right to left.
 void draw_guides(Canvas& canvas, const HeatFigure& figure, const Scale& x, double top, double bottom) {
     const bool to_the_right = std::ranges::all_of(figure.guides, [&](const auto& guide) {
