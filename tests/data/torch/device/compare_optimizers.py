@@ -1,6 +1,7 @@
 """Which of ours steps as a device's optimizers did: a row of ampscope.optimizers, with contracted products or without.
 """
 import collections
+import functools
 import itertools
 
 import ampscope
@@ -19,8 +20,10 @@ UNSCALED = {  # what may become of a gradient that is divided by a scale
 }
 
 
-def steps(row, contract, options, dtype, unscaled=None):
-    """Bits of weights and state after the steps that are shown."""
+@functools.cache
+def steps(row, contract, options, dtype, end):
+    """Bits of weights and state after the steps that are shown. `end`: a row of UNSCALED; None if nothing is scaled."""
+    options, unscaled = dict(options), None if end is None else UNSCALED[end]
     weights, gradients = (rounded(x, dtype).float().numpy() for x in inputs())
     ours = ampscope.Optimizer(weights, row, lr=options["lr"], betas=options.get("betas", (0.9, 0.999)),
                               eps=options.get("eps", 1e-8), weight_decay=options.get("weight_decay", 0.0),
@@ -53,11 +56,11 @@ def optimizers(recording):
             continue
         given = {int(step): recording.bits(said) for step, said in case["state"].items()}
         whole, near = [], []
-        unscaled = UNSCALED if "scaled" in case["way"] else {"": None}
+        options = tuple((key, tuple(x) if isinstance(x, list) else x) for key, x in case["options"].items())
         rows = [row for row in ROWS[kind] if row in ampscope.optimizers]
-        for row, contract, (end, divided) in itertools.product(rows, (False, True), unscaled.items()):
-            ours = steps(row, contract, case["options"], case["dtype"], divided)
-            name = row + (" contracted" if contract else "") + end
+        for row, contract, end in itertools.product(rows, (False, True), UNSCALED if "scaled" in case["way"] else (None,)):
+            ours = steps(row, contract, options, case["dtype"], end)
+            name = row + (" contracted" if contract else "") + (end or "")
             good = [step for step in given if np.array_equal(ours[step], given[step])]
             if len(good) == len(given):
                 whole.append(name)

@@ -1,4 +1,6 @@
 """Weights and state of torch.optim's optimizers over 1,000 steps of gradients of all magnitudes."""
+import functools
+
 import numpy as np
 import torch
 
@@ -22,6 +24,7 @@ WAYS = {"loop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fus
 FACTORS = np.ldexp(np.float32(1), -2 * np.arange(COUNT)).astype(np.float32)  # of gradients: to 2^-126
 
 
+@functools.cache
 def inputs():
     """FP32 weights, and gradients of all steps."""
     stream = Stream(COUNT)
