@@ -289,8 +289,8 @@ inline int sylvester(Index i, Index j, Index n) {
     return sylvester(i % half, j % half, half) * (i >= half && j >= half ? -1 : 1);
 }
 
-/// Rows, or the numbers of each, in groups of 16 or 32, with the signs of TransformerEngine's random Hadamard transform;
-/// some are left over.
+/// Rows, or the numbers of each, in groups of 16 or 32, with the signs of TransformerEngine's random Hadamard
+/// transform; some are left over.
 inline void prove_op(Of<op::Hadamard>, Tally& tally) {
     constexpr int signs[] = {1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1}; // and 1 beyond
     const auto prove = [&](const char* result, Shape shape, Index group, bool along_columns) {

@@ -360,9 +360,8 @@ TEST_CASE("a run that lost its run.json is not judged as if it were another trai
     const std::string both = whole.string() + " " + lost.string();
     CHECK(contains(report(both).err,
                    "amp-report: warning: " + lost.string() +
-                       ": has no run.json, which says what was trained, how and with which seed: its folder's name, "
-                       "fp32, is taken for its precision, and it is compared only with other runs that have none, as "
-                       "if all were trained alike\n"));
+                       ": has no run.json, which says what was trained and how: its folder's name, fp32, is taken for "
+                       "its precision; it is compared only with others that have none, as if trained alike\n"));
     CHECK_FALSE(contains(report(whole.string()).err, "run.json"));
 }
 

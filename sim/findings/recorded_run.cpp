@@ -58,12 +58,10 @@ class RunReader {
         run_.label = run_.facts.precision;
         if (run_.label.empty()) run_.label = (fs::path(run_.name) / "").parent_path().filename();
         if (!is_there(path_ / layout::configuration))
-            run_.warnings.push_back(run_.name +
-                                    ": has no run.json, which says what was trained, how and with which "
-                                    "seed: its folder's name, " +
-                                    run_.label +
-                                    ", is taken for its precision, and it is compared only with other runs that have "
-                                    "none, as if all were trained alike");
+            run_.warnings.push_back(
+                fmt::format("{}: has no run.json, which says what was trained and how: its folder's name, {}, is taken "
+                            "for its precision; it is compared only with others that have none, as if trained alike",
+                            run_.name, run_.label));
         attempt([&] { read_result(); });
         attempt([&] { read_steps(progress); });
         if (is_there(path_ / layout::histograms))
