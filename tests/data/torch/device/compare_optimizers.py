@@ -58,7 +58,8 @@ def optimizers(recording):
         whole, near = [], []
         options = tuple((key, tuple(x) if isinstance(x, list) else x) for key, x in case["options"].items())
         rows = [row for row in ROWS[kind] if row in ampscope.optimizers]
-        for row, contract, end in itertools.product(rows, (False, True), UNSCALED if "scaled" in case["way"] else (None,)):
+        ends = UNSCALED if "scaled" in case["way"] else [None]
+        for row, contract, end in itertools.product(rows, (False, True), ends):
             ours = steps(row, contract, options, case["dtype"], end)
             name = row + (" contracted" if contract else "") + (end or "")
             good = [step for step in given if np.array_equal(ours[step], given[step])]
