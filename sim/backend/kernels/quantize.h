@@ -186,7 +186,7 @@ inline std::vector<double> factors_of(const Rotation& rotation) {
     return factors;
 }
 
-/// rotated() for rows [begin, end) of a matrix, whose rows or, along columns, numbers are in groups: many lanes at once.
+/// rotated() for rows [begin, end) of a matrix, whose rows or, along columns, numbers are in groups; many at once.
 struct RotateKernel {
     AMPSCOPE_KERNEL void run(const double* factors, std::int64_t size, MatrixOf in, std::int64_t begin,
                              std::int64_t end, bool along_columns, double* out) {
