@@ -1,6 +1,7 @@
 #include <ampscope/sim/findings/histogram_recipe.h>
 
 #include <ampscope/formats/environment.h>
+#include <ampscope/formats/instruction_set.h>
 #include <ampscope/sim/backend/kernels/quantize.h>
 
 #include <fmt/format.h>

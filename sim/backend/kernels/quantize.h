@@ -3,7 +3,6 @@
 
 #include <ampscope/formats/bits.h>
 #include <ampscope/formats/block.h>
-#include <ampscope/formats/instruction_set.h>
 #include <ampscope/sim/backend/kernels/kernel.h>
 #include <ampscope/sim/program/ops/quantize.h>
 
