@@ -37,6 +37,48 @@ TEST_CASE("options from a file") {
     CHECK(train("--config " + (scratch / "none.toml").string()).code == 1);
 }
 
+TEST_CASE("a flag that is false in a file is not given") {
+    const Scratch scratch;
+    const std::string file = (scratch / "run.toml").string();
+    std::string flags;
+    for (const std::string& line : lines_of(train("--help").out)) {
+        std::string option, after;
+        std::istringstream(line) >> option >> after;
+        if (!line.starts_with("  --")) continue;
+        const bool takes_value = std::ranges::any_of(std::array{"TEXT", "INT", "UINT", "FLOAT"},
+                                                     [&](const char* type) { return after.starts_with(type); });
+        if (!takes_value && option != "--config" && option != "--version") flags += option.substr(2) + " = false\n";
+    }
+    for (const char* flag : {"record-state", "record-replicas", "resume", "unscale-late", "tied", "fused-projections",
+                             "clip-before-unscale", "no-weight-cache", "list", "explain"})
+        CHECK_MESSAGE(contains(flags, flag), flag);
+    write_file(file, flags);
+    const std::string tiny = "--model linear --batch 2 --steps 1 --precision fp32";
+    const Outcome outcome = train(tiny + " --config " + file);
+    CHECK(outcome.code == 0);
+    CHECK(outcome.err.empty());
+    CHECK(outcome.out == train(tiny).out);
+}
+
+TEST_CASE("texts and numbers of a file of options are TOML's") {
+    const Scratch scratch;
+    const std::string file = (scratch / "run.toml").string(), folder = (scratch / "").string();
+    const std::string tiny = "model = \"linear\"\nbatch = 2\nprecision = \"\\u0066p32\"\n";
+    write_file(file, "\xEF\xBB\xBF" + tiny + "steps = 1\njson = \"" + folder +
+                         "\\b\\t\\n\\f\\r\\e\\\"\\\\\\u00e9\\u20AC\\U0001f600\"\n");
+    const Outcome written = train("--config " + file);
+    CAPTURE(written.err);
+    CHECK(written.code == 0);
+    CHECK(fs::exists(scratch / "\b\t\n\f\r\x1b\"\\\u00e9\u20AC\U0001f600"));
+    write_file(file, tiny + "steps = 1\njson = '" + folder + "\\t'\n");
+    CHECK(train("--config " + file).code == 0);
+    CHECK(fs::exists(scratch / "\\t"));
+    for (const char* steps : {"1_0", "+10", "0xA", "0o12", "0b10_10"}) {
+        write_file(file, tiny + "lr = 1_0.5e-1_0\nsteps = " + steps + "\n");
+        CHECK_MESSAGE(train.json("--config " + file)["steps"] == 10, steps);
+    }
+}
+
 TEST_CASE("an error in a file of options names the file, the line, and what is expected there") {
     const Scratch scratch;
     const std::string file = (scratch / "run.toml").string();
@@ -49,8 +91,30 @@ TEST_CASE("an error in a file of options names the file, the line, and what is e
         {"precision = [\"fp32\",\n\"amp-fp16\"\nsteps = 1\n", ":3: expected , or ] in the list of precision"},
         {"steps = 1\nprecision = [\"fp32\",\n", ":2: the list of precision has no closing ]"},
         {"precision = \"fp32\nsteps = 1\n", ":1: the text of precision has no closing \""},
-        {"seed =\n", ":1: expected a value of seed"},
-        {"seed = 3 4\n", ":1: expected the end of the line after the value of seed, not '4'"},
+        {"seed =\n", ":1: expected a value of seed; see --help"},
+        {"seed = 3 4\n", ":1: expected the end of the line after the value of seed, not '4'; see --help"},
+        {"seed = 0x1g\n", ":1: seed: expected a whole number from 0"},
+        {"seed = 1__0\n", ":1: seed: expected a whole number from 0 to 18446744073709551615, not '1__0'"},
+        {"precision = fp32, amp-fp16\n", ":1: expected the end of the line after the value of precision, not "
+                                         "'amp-fp16'; several values are a list: precision = [\"...\", \"...\"]"},
+        {"text = no such file\n", ":1: expected the end of the line after the value of text, not 'such file'; put a "
+                                  "text with spaces in quotes: text = \"...\"; see --help"},
+        {"text = \"no such\" file\n",
+         ":1: expected the end of the line after the value of text, not 'file'; see --help"},
+        {"\ntext = \"\"\"alice\"\"\"\n", ":2: the text of text begins with \"\"\": texts of several lines are not"},
+        {"\ntext = '''alice'''\n", ":2: the text of text begins with ''': texts of several lines are not supported"},
+        {"steps = 1\njson = true\n", ":2: json: expected a text, not true; if that is one, put it in quotes"},
+        {"layer = [\"head:fp32\",\nfalse]\n", ":1: layer: expected a text, not false; if that is one"},
+        {"\ndata = {a=1}\n", ":2: expected a text or a number for data, not '{a=1}'"},
+        {"\nseed = { a = 1 }\n", ":2: expected a text or a number for seed, not '{ a = 1 }'"},
+        {"precision = [[\"fp32\"]]\n", ":1: expected a text or a number for precision, not '[\"fp32\"]]'"},
+        {"\ntext = \"C:\\qqq\"\n",
+         ":2: the text of text has '\\q', which stands for no character: those that do are \\b"},
+        {"text = \"\\ud83d\\ude00\"\n", ":1: the text of text has '\\ud83d', which stands for no character"},
+        {"text = \"\\u12\"\n", ":1: the text of text has '\\u12', which stands for no"},
+        {"text = \"\\U00110000\"\n", ":1: the text of text has '\\U00110000', which stands for no"},
+        {"text = \"\\u0000\"\n", ":1: the text of text has '\\u0000', which stands for no"},
+        {"text = \"\\", ":1: the text of text has '\\', which stands for no"},
         {"seed = 3\nlr = 1\nseed = 4\n", ":3: seed is given more than once; line 1 has it, too"},
         {"seed = [1, 2]\n", ":1: seed: expected one value, not a list"},
         {"precision = []\n", ":1: precision: expected values in the list"},
