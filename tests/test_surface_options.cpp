@@ -139,6 +139,8 @@ TEST_CASE("options that can have no effect, and values that mean nothing") {
           {"--profile nvidia 1", "unknown value 'nvidia'; known: ieee, "},
           {"--json convert a.npy b.npy --to fp16", "--json goes without a command"},
           {"e4m3 eval f16_add", "what goes without a command"},
+          {"vectors fp16 convert", "amp-format: --to: expected the format of the result"},
+          {"vectors fp16 dot", "amp-format: --accumulate: expected a row of the table of accumulators"},
           {"eval f16_add --exact --notexact", "contradict each other"},
           {"convert a.npy b.npy --to fp16 --seed 3", "--seed changes nothing"},
           {"convert a.npy b.npy --to fp16 --rounding stochastic --seed=-1", "--seed: expected a whole number from 0"},

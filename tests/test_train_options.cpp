@@ -126,11 +126,22 @@ TEST_CASE("an error in a file of options names the file, the line, and what is e
         {"steps = 1\nprecision = \"fp32,fp17\"\n", ":2: precision: unknown precision 'fp17'; known: fp32"},
         {"steps = 1\nmodel = \"rnn\"\n", ":2: model: unknown model 'rnn'; known: linear"},
         {"text = \"\"\n", ":1: text needs a value"},
+        {"\nheads = 3\n", ":2: heads: expected a divisor of the width 64, got 3"},
+        {"model = \"llama\"\nkv-heads = 3\n", ":2: kv-heads: expected a divisor of the 4 heads, got 3"},
+        {"model = \"llama\"\nwidth = 12\n", ":2: width: expected 4 heads of an even width, whose pairs"},
+        {"model = \"resnet\"\nnorm-groups = 3\n", ":2: norm-groups: expected a divisor of the width 16, got 3"},
+        {"\ngather-format = \"e4m3\"\n", ":2: gather-format: it is for sharded optimizers, and shard is none"},
+        {"\nlayer = \"head:x\"\n", ":2: layer head:x: unknown format or recipe of a layer 'x'"},
     };
     for (const auto& [text, says] : cases) {
         write_file(file, text);
         train.check_error("--config " + file, 2, {"amp-train: " + file + says});
     }
+    const std::string runs = (scratch / "runs").string(); // an error that comes after the options are read
+    REQUIRE(train("--model linear --batch 2 --steps 1 --checkpoint-every 1 --precision fp32 --record " + runs).code ==
+            0);
+    write_file(file, "evaluate = \"" + runs + "/fp32\"\nattention = \"fused\"\n");
+    train.check_error("--config " + file, 2, {"amp-train: " + file + ":2: attention: a linear has none"});
     write_file(file, "seed = 3\n"); // what the command line gives is not in the file
     train.check_error("--seed x --config " + file, 2, {"amp-train: --seed: expected"});
     train.check_error("--seed=x --config " + file, 2, {"amp-train: --seed: expected"});
@@ -138,22 +149,24 @@ TEST_CASE("an error in a file of options names the file, the line, and what is e
 
 TEST_CASE("an error names the option that the user has given, as it is given") {
     const std::pair<const char*, const char*> cases[] = {
-        {"--heads 3", "[gpt] expected a --heads that divides --width 64, got 3"},
-        {"--model llama --kv-heads 3", "[llama] expected a --kv-heads that divides --heads 4, got 3"},
-        {"--model llama --width 12", "an even width, whose pairs rotary positions turn: --width 12 by --heads 4 is 3"},
+        {"--heads 3", "amp-train: --heads: expected a divisor of the width 64, got 3"},
+        {"--model llama --kv-heads 3", "--kv-heads: expected a divisor of the 4 heads, got 3"},
+        {"--model llama --width 12",
+         "--width: expected 4 heads of an even width, whose pairs rotary positions turn, got 12 / 4 = 3"},
+        {"--model resnet --norm-groups 3", "--norm-groups: expected a divisor of the width 16, got 3"},
         {"--growth-factor 0.5", "--growth-factor: expected a number above 1, not '0.5'"},
         {"--backoff-factor 1", "--backoff-factor: expected a number above 0 and below 1, not '1'"},
         {"--init-scale 1e300", "--init-scale: expected a positive number within the scale's type, got 1e+300"},
         {"--optimizer muon --momentum 2", "--momentum: expected a momentum in (0, 1] for Muon"},
-        {"--optimizer sgd --nesterov", "--nesterov: expected a momentum above 0 and no dampening"},
-        {"--gather-format e4m3", "--gather-format is for sharded optimizers: expected --shard, too"},
+        {"--optimizer sgd --nesterov", "--nesterov: expected a momentum above 0; see --help"},
+        {"--gather-format e4m3", "--gather-format: it is for sharded optimizers, and shard is none"},
         {"--model rnn", "--model: unknown model 'rnn'"},
         {"--optimizer x", "--optimizer: unknown optimizer 'x'"},
         {"--loss-scale x", "--loss-scale: unknown loss scaler 'x'"},
         {"--precision x", "--precision: unknown precision 'x'"},
         {"--precision fp32,scaler=x", "--precision: unknown loss scaler 'x'"},
         {"--accumulate x", "--accumulate: unknown accumulator 'x'"},
-        {"--layer head:x", "--layer: layer head:x: unknown format or recipe of a layer 'x'"},
+        {"--layer head:x", "amp-train: --layer head:x: unknown format or recipe of a layer 'x'"},
         {"--attention x", "--attention: unknown attention 'x'"},
         {"--activation x", "--activation: unknown activation 'x'"},
         {"--norm x", "--norm: unknown norm 'x'"},

@@ -375,6 +375,7 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
     for (const char* input : {"--text", "--data", "--evaluate", "--config"}) app.reads(app.get_option(input));
     for (const char* folder : {"--record", "--export"}) app.writes_into(app.get_option(folder));
     const auto exit = app.read(argc, argv, [&] {
+        options.wording = app.wording(argc, argv);
         if (words.list) refuse_reports(app, "--list");
         else interpret(app, words, options);
     });
