@@ -3,6 +3,7 @@
 #include "surface.h"
 
 #include <set>
+#include <sstream>
 #include <utility>
 
 using namespace amp;
@@ -224,6 +225,23 @@ TEST_CASE("options that can have no effect, and values that mean nothing") {
                                                   {output + " needs a value"});
     CHECK(Tool{path_of("amp-histogram")}("--worst 010 " + one).out ==
           Tool{path_of("amp-histogram")}("--worst 10 " + one).out); // no octal numbers
+}
+
+TEST_CASE("help says where a tool's option is not as in other tools, and what it does") {
+    const struct {
+        const char *tool, *arguments, *says;
+    } cases[] = {
+        {"amp-format", "--help",
+         "unlike other tools' --json it takes no file name, because the word after it may be a"},
+        {"amp-crosscheck", "run --help", "it takes no file name, because --output names the folder of the file"},
+        {"amp-crosscheck", "vectors --help", "it takes no file name, because the word after it may be a row or a FILE"},
+        {"amp-adam", "--help", "Examine the last recorded step up to this one; a warning says which"}};
+    for (const auto& c : cases) {
+        std::istringstream words(Tool{path_of(c.tool)}(c.arguments).out);
+        std::string help;
+        for (std::string word; words >> word;) help += word + " ";
+        CHECK_MESSAGE(contains(help, c.says), c.tool);
+    }
 }
 
 TEST_CASE("names hide nothing, in any output") {

@@ -202,6 +202,7 @@ TEST_CASE("help says what an option is that is not given") {
     for (const auto& each : texts)
         CHECK_MESSAGE(none.contains(each.first) != contains(each.second, "default"), each.first);
     CHECK(contains(texts["--width"], "default 64, of the mlp 128"));
+    CHECK(!contains(texts["--hysteresis"], "0: any"));
 }
 
 TEST_CASE("a norm of 0 to clip at is none, as where no --clip is given") {

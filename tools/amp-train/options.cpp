@@ -240,7 +240,8 @@ void add_precision_options(CLI::App& app, Words& w) {
         ->transform(whole_number(1, INT64_MAX))
         ->group(group);
     app.add_option("--hysteresis", w.hysteresis,
-                   "Overflows before the scale backs off; 0: any; " + by_scaler(torch.hysteresis))
+                   "Overflows that it takes to shrink the scale; 2: the first one does nothing; 0, 1: each does; " +
+                       by_scaler(torch.hysteresis))
         ->transform(whole_number(0, INT64_MAX))
         ->group(group);
     app.add_option(
