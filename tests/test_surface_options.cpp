@@ -127,6 +127,10 @@ TEST_CASE("names of standard output are '-', and what is no file stays what it i
     format.check_error("convert --to fp16 " + inputs.at("g_0.npy") + " " + inputs.at("pipe.npy"), 1,
                        {"pipe.npy: cannot be written: a pipe or a device"});
     CHECK(fs::is_fifo(inputs.at("pipe.npy")));
+    REQUIRE(::mkfifo(inputs.at("pipe").c_str(), 0600) == 0);
+    for (const std::string& path : {inputs.at("pipe"), std::string("/dev/null")}) // whatever their extension is
+        format.check_error("convert --to fp16 " + inputs.at("g_0.npy") + " " + path, 1,
+                           {path + ": cannot be written: a pipe or a device"});
     format.check_error("convert --to fp16 " + inputs.at("g_0.npy") + " -", 2, {"OUT: a tensor file cannot go to"});
 }
 
