@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -100,7 +101,7 @@ auto of_option(const std::string& option, F f) {
 
 /// The enumerator of that name, which the option gives.
 template <class E, std::size_t N>
-E named(const char* option, std::string_view what, const std::array<std::string_view, N>& names,
+E enumerator_of(const char* option, std::string_view what, const std::array<std::string_view, N>& names,
                 const std::string& text) {
     return of_option(option, [&] { return parse_name<E>(what, names, text); });
 }
