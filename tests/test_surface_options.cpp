@@ -3,6 +3,7 @@
 #include "surface.h"
 
 #include <set>
+#include <sstream>
 #include <utility>
 
 using namespace amp;
@@ -126,6 +127,10 @@ TEST_CASE("names of standard output are '-', and what is no file stays what it i
     format.check_error("convert --to fp16 " + inputs.at("g_0.npy") + " " + inputs.at("pipe.npy"), 1,
                        {"pipe.npy: cannot be written: a pipe or a device"});
     CHECK(fs::is_fifo(inputs.at("pipe.npy")));
+    REQUIRE(::mkfifo(inputs.at("pipe").c_str(), 0600) == 0);
+    for (const std::string& path : {inputs.at("pipe"), std::string("/dev/null")}) // whatever their extension is
+        format.check_error("convert --to fp16 " + inputs.at("g_0.npy") + " " + path, 1,
+                           {path + ": cannot be written: a pipe or a device"});
     format.check_error("convert --to fp16 " + inputs.at("g_0.npy") + " -", 2, {"OUT: a tensor file cannot go to"});
 }
 
@@ -139,6 +144,8 @@ TEST_CASE("options that can have no effect, and values that mean nothing") {
           {"--profile nvidia 1", "unknown value 'nvidia'; known: ieee, "},
           {"--json convert a.npy b.npy --to fp16", "--json goes without a command"},
           {"e4m3 eval f16_add", "what goes without a command"},
+          {"vectors fp16 convert", "amp-format: --to: expected the format of the result"},
+          {"vectors fp16 dot", "amp-format: --accumulate: expected a row of the table of accumulators"},
           {"eval f16_add --exact --notexact", "contradict each other"},
           {"convert a.npy b.npy --to fp16 --seed 3", "--seed changes nothing"},
           {"convert a.npy b.npy --to fp16 --rounding stochastic --seed=-1", "--seed: expected a whole number from 0"},
@@ -222,6 +229,23 @@ TEST_CASE("options that can have no effect, and values that mean nothing") {
                                                   {output + " needs a value"});
     CHECK(Tool{path_of("amp-histogram")}("--worst 010 " + one).out ==
           Tool{path_of("amp-histogram")}("--worst 10 " + one).out); // no octal numbers
+}
+
+TEST_CASE("help says where a tool's option is not as in other tools, and what it does") {
+    const struct {
+        const char *tool, *arguments, *says;
+    } cases[] = {
+        {"amp-format", "--help",
+         "unlike other tools' --json it takes no file name, because the word after it may be a"},
+        {"amp-crosscheck", "run --help", "it takes no file name, because --output names the folder of the file"},
+        {"amp-crosscheck", "vectors --help", "it takes no file name, because the word after it may be a row or a FILE"},
+        {"amp-adam", "--help", "Examine the last recorded step up to this one; a warning says which"}};
+    for (const auto& c : cases) {
+        std::istringstream words(Tool{path_of(c.tool)}(c.arguments).out);
+        std::string help;
+        for (std::string word; words >> word;) help += word + " ";
+        CHECK_MESSAGE(contains(help, c.says), c.tool);
+    }
 }
 
 TEST_CASE("names hide nothing, in any output") {

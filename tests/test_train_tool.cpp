@@ -274,7 +274,7 @@ TEST_CASE("mistakes cost one line") {
     train.check_error("--list --json x.json", 2, {"--json has no effect with --list"});
     train.check_error("--resume", 2, {"--record"});
     train.check_error("--model mlp --text x", 2, {"--text is for the models gpt and llama"});
-    train.check_error("--width 10 --heads 4", 2, {"[gpt] expected a --heads that divides --width 10, got 4"});
+    train.check_error("--width 10 --heads 4", 2, {"--heads: expected a divisor of the width 10, got 4"});
     train.check_error("--precision pure-fp16,scaler=torch", 2, {"GradScaler refuses"});
     train.check_error("--text /no/such/file", 1, {"/no/such/file"});
     write_file(here + "/short.txt", "too short");

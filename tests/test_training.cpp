@@ -227,7 +227,7 @@ TEST_CASE("groups of a group norm divide the channels") {
     for (const std::int64_t groups : {3, 32, -1}) {
         c.model.norm_groups = groups;
         const std::string said =
-            fmt::format("[resnet] expected a --norm-groups that divides --width {}, got {}", c.model.width, groups);
+            fmt::format("[resnet] norm_groups: expected a divisor of the width {}, got {}", c.model.width, groups);
         CHECK_THROWS_WITH(Trainer(options_of(c, 0, 0.1, 4), c.data), said.c_str());
     }
 }

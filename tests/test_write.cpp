@@ -121,6 +121,11 @@ TEST_CASE("a file of no known extension is not written, raw or otherwise") {
     }
 }
 
+TEST_CASE("of a device it is said that it is one, not that it lacks an extension") {
+    CHECK_THROWS_WITH_AS(create_tensor_file("/dev/null", {{.name = "w", .dtype = DType::f32, .shape = {2}}}),
+                         "/dev/null: cannot be written: a pipe or a device cannot be replaced by a file", FileError);
+}
+
 TEST_CASE("an unfinished file leaves nothing, and what was there stays") {
     const Scratch scratch;
     write_file(scratch / "x.npy", "precious");

@@ -17,7 +17,9 @@
 #include <cmath>
 #include <filesystem>
 #include <iterator>
+#include <map>
 #include <set>
+#include <utility>
 
 #include <sys/stat.h>
 
@@ -192,9 +194,9 @@ std::optional<int> CommandLine::read(int argc, char** argv, const std::function<
         print_text(version.what() + std::string("\n"));
         return 0;
     } catch (const CLI::ParseError& error) {
-        throw UsageError(with_place(usage_text(error), argc, argv));
+        throw UsageError(wording(argc, argv)(usage_text(error)));
     } catch (const std::invalid_argument& error) {
-        throw UsageError(with_place(option_text(error.what()), argc, argv));
+        throw UsageError(wording(argc, argv)(error.what()));
     }
     return std::nullopt;
 }
@@ -214,11 +216,16 @@ void CommandLine::check_values(int argc, char** argv) const {
     }
 }
 
-/// Flags with a value, and values that are nothing, as in --json "$UNSET".
-void CommandLine::check_words(int argc, char** argv) const {
+/// The tool, and the command that is given.
+std::vector<const CLI::App*> CommandLine::apps_in_use() const {
     std::vector<const CLI::App*> apps = {this};
     for (const CLI::App* command : get_subcommands()) apps.push_back(command);
-    for (const CLI::App* app : apps)
+    return apps;
+}
+
+/// Flags with a value, and values that are nothing, as in --json "$UNSET".
+void CommandLine::check_words(int argc, char** argv) const {
+    for (const CLI::App* app : apps_in_use())
         for (const CLI::Option* option : app->get_options()) {
             const bool is_flag = option->get_items_expected_max() == 0;
             for (const std::string& value : option->results()) {
@@ -285,24 +292,27 @@ std::string CommandLine::usage_text(const CLI::ParseError& error) const {
     return what + commands;
 }
 
-/// "[loss_scaler] growth_interval: ...", as the library says it, is "--growth-interval: ..." to users.
-std::string CommandLine::option_text(const std::string& what) const {
-    const std::size_t begin = what.find("] "), end = what.find(": ", begin);
-    if (!what.starts_with('[') || end == std::string::npos) return what;
-    std::string option = "--" + what.substr(begin + 2, end - begin - 2);
-    std::ranges::replace(option, '_', '-');
-    return get_option_no_throw(option) == nullptr ? what : option + what.substr(end);
-}
-
-/// An error that begins with the name of an option, after its place in the file of options if it is given there. What
-/// the command line gives is not taken from the file.
-std::string CommandLine::with_place(const std::string& what, int argc, char** argv) const {
-    const std::string option = what.substr(0, what.find_first_of(" :"));
-    const auto gives_it = [&](const std::string& word) { return word == option || word.starts_with(option + "="); };
-    if (options_file_ == nullptr || !option.starts_with("--") || std::any_of(argv + 1, argv + argc, gives_it))
-        return what;
-    const std::string place = options_file_->place_of(option.substr(2));
-    return place.empty() ? what : place + what.substr(2);
+Wording CommandLine::wording(int argc, char** argv) const {
+    std::map<std::string, std::string, std::less<>> places; // of all options; "" for those that no file gives
+    for (const CLI::App* app : apps_in_use())
+        for (const CLI::Option* option : app->get_options()) {
+            const std::string name = option->get_name();
+            const auto gives_it = [&](const std::string& word) { return word == name || word.starts_with(name + "="); };
+            const bool in_file =
+                options_file_ != nullptr && name.starts_with("--") && std::none_of(argv + 1, argv + argc, gives_it);
+            places[name] = in_file ? options_file_->place_of(name.substr(2)) : "";
+        }
+    return [places = std::move(places)](const std::string& what) {
+        std::string text = what;
+        if (const std::size_t begin = what.find("] "), end = what.find(": ", begin);
+            what.starts_with('[') && end != std::string::npos) {
+            std::string option = "--" + what.substr(begin + 2, end - begin - 2);
+            std::ranges::replace(option, '_', '-');
+            if (places.contains(option)) text = option + what.substr(end);
+        }
+        const auto place = places.find(std::string_view(text).substr(0, text.find_first_of(" :")));
+        return place == places.end() || place->second.empty() ? text : place->second + text.substr(2);
+    };
 }
 
 CLI::Validator whole_number(std::int64_t low, std::uint64_t high) {

@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -18,6 +19,9 @@
 namespace amp {
 
 class OptionsFile;
+
+/// Returns the text of an error as users are told it.
+using Wording = std::function<std::string(const std::string& what)>;
 
 /// A tool's command line. --help ends with the examples and the exit codes.
 class CommandLine : public CLI::App {
@@ -46,19 +50,22 @@ class CommandLine : public CLI::App {
     /// --margin and --limit of the scale that a tool calls "recommended" or "advised".
     void add_recommendation(RecommendationOptions& options, const std::string& called);
 
-    /// Parses the command line, then calls interpret(), which throws std::invalid_argument for words that mean nothing;
-    /// of one that begins with "[op] field: ", users read the option of that name, if there is one.
+    /// Parses the command line, then calls interpret(), which throws std::invalid_argument for words that mean nothing.
     /// Returns an exit code where the program ends here (--help, --version). Throws UsageError; FileError where
     /// standard output takes no help, a report cannot be written or a file of options cannot be read.
     std::optional<int> read(int argc, char** argv, const std::function<void()>& interpret);
+
+    /// How users are told an error: where it begins with "[op] field: ", as the library's do, with the option of that
+    /// name, if there is one; where an option is given in the file of options alone, with its place there. read() tells
+    /// its errors so; it also serves for later ones.
+    [[nodiscard]] Wording wording(int argc, char** argv) const;
 
   private:
     void check_values(int argc, char** argv) const;
     void check_words(int argc, char** argv) const;
     void check_paths() const;
+    [[nodiscard]] std::vector<const CLI::App*> apps_in_use() const;
     [[nodiscard]] std::string usage_text(const CLI::ParseError& error) const;
-    [[nodiscard]] std::string option_text(const std::string& what) const;
-    [[nodiscard]] std::string with_place(const std::string& what, int argc, char** argv) const;
 
     std::shared_ptr<OptionsFile> options_file_;
     std::vector<const CLI::Option*> read_, written_, folders_;
@@ -79,21 +86,23 @@ enum class Ends { both, high, low, none };
 /// For Option::transform: a finite number from low to high, which may be infinite.
 CLI::Validator real_number(double low, double high, Ends ends = Ends::both);
 
-/// What f() returns. Errors of it begin with the option that has asked for it: "--model: unknown model ...".
+/// What f() returns. Errors of it begin with the option that has asked for it: "--model: unknown model ...". Where its
+/// word is what they begin with, it gets its dashes: "layer head:x: ..." is "--layer head:x: ...".
 template <class F>
 auto of_option(const std::string& option, F f) {
     try {
         return f();
     } catch (const std::invalid_argument& error) {
-        if (std::string_view(error.what()).starts_with("--")) throw;
-        throw std::invalid_argument(option + ": " + error.what());
+        const std::string what = error.what();
+        if (what.starts_with("--")) throw;
+        throw std::invalid_argument(what.starts_with(option.substr(2) + " ") ? "--" + what : option + ": " + what);
     }
 }
 
 /// The enumerator of that name, which the option gives.
 template <class E, std::size_t N>
-E named(const char* option, std::string_view what, const std::array<std::string_view, N>& names,
-        const std::string& text) {
+E enumerator_of(const char* option, std::string_view what, const std::array<std::string_view, N>& names,
+                const std::string& text) {
     return of_option(option, [&] { return parse_name<E>(what, names, text); });
 }
 

@@ -1,4 +1,7 @@
-// A file of options, as --config reads it: lines of TOML, "name = value", without sections.
+// A file of options, as --config reads it: lines "name = value" of TOML 1.0, and comments. A value is a text of one
+// line in quotes ("..." with TOML's escapes and \e, '...' as it stands), a number (1_000, 0x3e8 ...), true or false, or
+// a list of these, which may go on over several lines. Sections, tables, texts of several lines and keys with dots are
+// refused. Beyond TOML, a text without spaces may do without quotes, as on the command line.
 #pragma once
 
 #include <CLI/CLI.hpp>

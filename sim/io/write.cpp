@@ -110,13 +110,29 @@ fs::path target_of(const fs::path& path) {
     return target;
 }
 
-AtomicFile::AtomicFile(fs::path path) : path_(target_of(path)) {
+namespace {
+
+/// What an error says of a path that is a link.
+std::string link_text(const fs::path& path) {
+    const fs::path target = target_of(path);
+    return target == path ? "" : "is a link to " + target.string() + ", which ";
+}
+
+/// Throws FileError for what is there and is no file.
+void check_replaceable(const fs::path& path) {
     std::error_code none;
-    const std::string what = path_ == path ? "" : "is a link to " + path_.string() + ", which ";
-    if (fs::is_symlink(fs::symlink_status(path_, none))) throw FileError(path, "cannot be written: links in a circle");
-    if (fs::is_directory(path_, none)) throw FileError(path, what + "cannot be written: it is a folder");
-    if (fs::exists(path_, none) && !fs::is_regular_file(path_, none))
-        throw FileError(path, what + "cannot be written: a pipe or a device cannot be replaced by a file");
+    const fs::path target = target_of(path);
+    if (fs::is_symlink(fs::symlink_status(target, none))) throw FileError(path, "cannot be written: links in a circle");
+    if (fs::is_directory(target, none)) throw FileError(path, link_text(path) + "cannot be written: it is a folder");
+    if (fs::exists(target, none) && !fs::is_regular_file(target, none))
+        throw FileError(path, link_text(path) + "cannot be written: a pipe or a device cannot be replaced by a file");
+}
+
+} // namespace
+
+AtomicFile::AtomicFile(fs::path path) : path_(target_of(path)) {
+    check_replaceable(path);
+    const std::string what = link_text(path);
     struct stat old {};
     const bool replaces = ::stat(path_.c_str(), &old) == 0;
     if (replaces && ::access(path_.c_str(), W_OK) != 0) fail(path, what + "cannot be written");
@@ -204,6 +220,7 @@ void TensorWriter::commit() {
 
 TensorWriter create_tensor_file(const fs::path& path, std::vector<TensorEntry> tensors,
                                 const std::map<std::string, std::string>& metadata) {
+    check_replaceable(path); // before its extension, which a pipe need not have
     const std::uint64_t bytes = finish_entries(path, tensors);
     if (path.extension() == ".safetensors") return {path, safetensors_header(path, tensors, metadata), bytes};
     const std::string extension = path.extension(),

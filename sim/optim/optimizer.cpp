@@ -120,7 +120,8 @@ void check(const OptimizerOptions& o) {
     expect("momentum", is_size(o.momentum), not_negative);
     expect("momentum", !facts_of(o.kind).orthogonalizes || (o.momentum > 0 && o.momentum <= 1),
            "a momentum in (0, 1] for Muon");
-    expect("nesterov", !o.nesterov || (o.momentum > 0 && o.dampening == 0), "a momentum above 0 and no dampening");
+    expect("nesterov", !o.nesterov || o.momentum > 0, "a momentum above 0");
+    expect("nesterov", !o.nesterov || o.dampening == 0, "no dampening");
     expect("beta2_decay", o.beta2_decay <= 0 && std::isfinite(o.beta2_decay), "a finite number that is not positive");
     expect("eps2", is_size(o.eps2), not_negative);
     expect("update_clip", o.update_clip >= 1 && std::isfinite(o.update_clip),

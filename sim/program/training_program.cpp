@@ -295,7 +295,7 @@ void check_sharding(const TrainOptions& o) {
                         o.shard.is_sharded() ? "it takes no sharded optimizer" : "not for ms-amp, nor 8-bit state"));
     if (!o.shard.is_sharded()) {
         if (o.shard.gather)
-            throw std::invalid_argument("[train] --gather-format is for sharded optimizers: expected --shard, too");
+            throw std::invalid_argument("[train] gather_format: it is for sharded optimizers, and shard is none");
         return;
     }
     const std::string_view sharding = o.shard.row().name, order = row_of(o.all_reduce.order).name;

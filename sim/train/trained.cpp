@@ -88,7 +88,7 @@ TrainOptions trained_options(const fs::path& run) {
 TrainOptions with_attention(TrainOptions options, const std::string& attention) {
     if (attention.empty()) return options;
     if (!model(options.model.name).reads_tokens)
-        throw std::invalid_argument(fmt::format("--attention: a {} has none", options.model.name));
+        throw std::invalid_argument(fmt::format("[serving] attention: a {} has none", options.model.name));
     options.model.attention = op::canonical_attention(attention);
     return options;
 }

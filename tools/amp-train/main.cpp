@@ -56,11 +56,11 @@ constexpr Complain complain{"amp-train"};
 /// make(), in which std::invalid_argument speaks of options that do not fit together, or the model: wrong usage. Later
 /// on it would be our own fault.
 template <class Make>
-auto as_asked(const Make& make) {
+auto as_asked(const TrainToolOptions& options, const Make& make) {
     try {
         return make();
     } catch (const std::invalid_argument& error) {
-        throw UsageError(error.what());
+        throw UsageError(options.wording(error.what()));
     }
 }
 
@@ -162,7 +162,7 @@ void warn(const Job& job) {
 }
 
 int train_alone(const TrainToolOptions& options) {
-    Job job = as_asked([&] { return Job(options); });
+    Job job = as_asked(options, [&] { return Job(options); });
     warn(job);
     train(options, job, false);
     return report(options, job);
@@ -173,7 +173,7 @@ void make_job(const TrainToolOptions& options, const RankGroup& group, std::opti
     if (options.runs.front().replicas != group.replicas())
         throw UsageError(
             fmt::format("started as {0} ranks: expected --replicas {0}, one on each, or --alone", group.replicas()));
-    as_asked([&] { return job.emplace(options).experiment.steps(); });
+    as_asked(options, [&] { return job.emplace(options).experiment.steps(); });
 }
 
 /// Tells what is wrong on which ranks, each thing once. Returns whether something is.
@@ -221,9 +221,9 @@ int run(const TrainToolOptions& options) {
     for (const std::string& line : options.notes)
         if (first) complain("warning: " + line);
     if (!first && (!options.evaluate.empty() || options.explain || options.memory)) return 0; // the first rank answers
-    if (!options.evaluate.empty()) return as_asked([&] { return evaluate(options); });
+    if (!options.evaluate.empty()) return as_asked(options, [&] { return evaluate(options); });
     if (options.explain || options.memory)
-        return as_asked([&] { return explain(options, dataset_of(options, options.runs.front())); });
+        return as_asked(options, [&] { return explain(options, dataset_of(options, options.runs.front())); });
     return alone ? train_alone(options) : train_with_ranks(options);
 }
 

@@ -110,8 +110,9 @@ ModelOptions model_of(const NetworkWords& w) {
     m.rope_theta = w.model.rope_theta;
     m.dropout = w.model.dropout;
     if (!w.activation.empty())
-        m.activation = named<op::ActivationKind>("--activation", "activation", op::activation_names, w.activation);
-    if (!w.norm.empty()) m.norm = named<op::NormKind>("--norm", "norm", op::norm_names, w.norm);
+        m.activation =
+            enumerator_of<op::ActivationKind>("--activation", "activation", op::activation_names, w.activation);
+    if (!w.norm.empty()) m.norm = enumerator_of<op::NormKind>("--norm", "norm", op::norm_names, w.norm);
     return m;
 }
 

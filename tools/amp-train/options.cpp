@@ -4,6 +4,7 @@
 #include <ampscope/sim/train/data/tokens.h>
 #include <ampscope/tools/amp-train/network.h>
 #include <ampscope/tools/amp-train/precisions.h>
+#include <ampscope/tools/amp-train/replica_options.h>
 #include <ampscope/tools/amp-train/serving_options.h>
 #include <ampscope/tools/amp-train/unused.h>
 #include <ampscope/tools/command_line.h>
@@ -34,11 +35,13 @@ constexpr const char* examples = R"(Examples:
 
 Precisions: a preset, then any key=format that differs, all separated by commas; see --list.)";
 
+// Groups of the help that several functions add to.
+constexpr const char *training_group = "Training", *precision_group = "Precision", *output_group = "Output";
+
 /// The words of the command line, before they mean anything.
 struct Words {
     PrecisionWords precision{};
-    std::string optimizer = "adamw", loss_scale, policy = "cuda", all_reduce = "ring", divide = "before", transport,
-                all_reduce_scaling = "none", shard = "none", gather;
+    std::string optimizer = "adamw", loss_scale, policy = "cuda";
     std::optional<double> init_scale, growth_factor, backoff_factor, beta1, beta2, eps, weight_decay, momentum,
         adamw_lr;
     std::optional<std::int64_t> growth_interval, hysteresis;
@@ -46,6 +49,7 @@ struct Words {
     bool unscale_late = false;
     ServingWords serving{};
     NetworkWords network{};
+    ReplicaWords replicas{};
     TrainOptions common{};
 };
 
@@ -68,25 +72,6 @@ LossScalerRow loss_scaler_of(const Words& w, std::string_view precision_text, co
     if (w.hysteresis) o.hysteresis = *w.hysteresis;
     o.unscale_by_updated_scale = o.unscale_by_updated_scale || w.unscale_late;
     return row;
-}
-
-AllReduceOptions all_reduce_of(const Words& w) {
-    constexpr std::array<std::string_view, 2> scalings = {"none", "ms-amp"};
-    const auto scaled = named<bool>("--all-reduce-scaling", "scaling", scalings, w.all_reduce_scaling);
-    const Payload payload = of_option("--all-reduce-format", [&] {
-        return payload_of(!w.transport.empty() ? std::string_view(w.transport) : scaled ? "e4m3" : "fp32");
-    });
-    return {.order = named<AllReduceOrder>("--all-reduce", "algorithm", all_reduce_order_names, w.all_reduce),
-            .division = named<AllReduceDivision>("--divide", "division", all_reduce_division_names, w.divide),
-            .transport = payload.format,
-            .scaled = scaled,
-            .blocks = payload.blocks};
-}
-
-ShardOptions shard_of(const Words& w) {
-    ShardOptions o{.sharding = named<Sharding>("--shard", "sharding", sharding_names, w.shard)};
-    if (!w.gather.empty()) o.gather = of_option("--gather-format", [&] { return payload_of(w.gather); });
-    return o;
 }
 
 OptimizerOptions optimizer_of(const Words& w) {
@@ -114,13 +99,13 @@ void interpret(const CLI::App& app, const Words& w, TrainToolOptions& options) {
         o.model = model_of(w.network);
         o.precision = precision;
         o.precision.autocast.policy =
-            named<AutocastPolicy>("--autocast-policy", "device", autocast_policy_names, w.policy);
+            enumerator_of<AutocastPolicy>("--autocast-policy", "device", autocast_policy_names, w.policy);
         o.precision.weight_cache = !w.no_weight_cache;
         o.precision.backward_under_autocast = w.backward_under_autocast;
         o.optimizer = optimizer_of(w);
         o.precision.loss_scaler = loss_scaler_of(w, precision.name, precision.loss_scaler);
-        o.all_reduce = all_reduce_of(w);
-        o.shard = shard_of(w);
+        o.all_reduce = all_reduce_of(w.replicas);
+        o.shard = shard_of(w.replicas);
         check_sharding(o);
         check(o.precision.loss_scaler.options);
         check(o.optimizer);
@@ -147,9 +132,7 @@ void add_data_options(CLI::App& app, TrainToolOptions& options) {
 }
 
 void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
-    const OptimizerOptions& adamw = optimizer(w.optimizer).options;
-    const auto usual = [&](double x) { return fmt::format("default: the optimizer's own, {} for {}", x, w.optimizer); };
-    constexpr const char* group = "Training";
+    constexpr const char* group = training_group;
     TrainOptions& o = w.common;
     app.add_option("--steps", options.experiment.steps, "Steps of training; default 300")
         ->transform(whole_number(1, std::uint64_t{1} << 31))
@@ -160,11 +143,28 @@ void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
     app.add_option("--micro-batches", o.micro_batches, "Batches whose gradients add up to a step; default 1")
         ->transform(whole_number(1, 65536))
         ->group(group);
-    app.add_option("--optimizer", w.optimizer, "See --list; default adamw")->group(group);
-    app.add_option("--lr", o.optimizer.learning_rate, "Learning rate; default 0.001")
+    app.add_option("--loss-weight", o.loss_weight,
+                   "Factor W of the loss: gradients become as small as in a batch 1/W times as large; default 1")
+        ->transform(positive())
+        ->group(group);
+    app.add_option("--clip", o.clip,
+                   "Largest norm of all gradients together; larger ones are scaled down to it; default 0: no clipping")
         ->transform(not_negative())
         ->group(group);
-    app.add_option("--warmup", o.warmup, "Steps in which the learning rate rises to --lr; default 0")
+    app.add_option("--seed", o.seed, "Seed of weights, order of the data, dropout and stochastic rounding; default 0")
+        ->transform(whole_number(0, UINT64_MAX))
+        ->group(group);
+}
+
+void add_optimizer_options(CLI::App& app, Words& w) {
+    const OptimizerOptions& adamw = optimizer(w.optimizer).options;
+    const auto usual = [&](double x) { return fmt::format("default: the optimizer's own, {} for {}", x, w.optimizer); };
+    constexpr const char* group = training_group;
+    app.add_option("--optimizer", w.optimizer, "See --list; default adamw")->group(group);
+    app.add_option("--lr", w.common.optimizer.learning_rate, "Learning rate; default 0.001")
+        ->transform(not_negative())
+        ->group(group);
+    app.add_option("--warmup", w.common.warmup, "Steps in which the learning rate rises to --lr; default 0")
         ->transform(whole_number(0, 1 << 30))
         ->group(group);
     app.add_option("--beta1", w.beta1, "beta1 of Adam and Lion, by which m decays; " + usual(adamw.beta1))
@@ -193,25 +193,10 @@ void add_training_options(CLI::App& app, Words& w, TrainToolOptions& options) {
         ->transform(not_negative())
         ->group(group);
     app.add_flag("--nesterov", w.nesterov, "Nesterov's momentum in sgd")->group(group);
-    app.add_option("--loss-weight", o.loss_weight,
-                   "Factor W of the loss: gradients become as small as in a batch 1/W times as large; default 1")
-        ->transform(positive())
-        ->group(group);
-    app.add_option("--clip", o.clip,
-                   "Largest norm of all gradients together; larger ones are scaled down to it; default 0: no clipping")
-        ->transform(not_negative())
-        ->group(group);
-    app.add_option("--seed", o.seed, "Seed of weights, order of the data, dropout and stochastic rounding; default 0")
-        ->transform(whole_number(0, UINT64_MAX))
-        ->group(group);
 }
 
 void add_precision_options(CLI::App& app, Words& w) {
-    const LossScalerOptions& torch = loss_scaler("torch").options;
-    const auto by_scaler = [](const auto& of_torch) {
-        return fmt::format("default: the scaler's own, for torch {}", of_torch);
-    };
-    constexpr const char* group = "Precision";
+    constexpr const char* group = precision_group;
     app.add_option("--precision", w.precision.precisions,
                    fmt::format("Presets and combinations, side by side; see --list; default {}",
                                fmt::join(precision_texts("--precision", w.precision.precisions), ", ")))
@@ -219,29 +204,6 @@ void add_precision_options(CLI::App& app, Words& w) {
     app.add_option("--accumulate", w.precision.accumulate,
                    "Accumulator of matrix products (hopper-wgmma-fp8, exact ...), in the runs whose operands it takes; "
                    "several are joined by +; see --list")
-        ->group(group);
-    app.add_option("--loss-scale", w.loss_scale,
-                   "Loss scaler of the runs that scale the loss; see --list; default: the precision's own")
-        ->group(group);
-    app.add_option("--init-scale", w.init_scale,
-                   "The loss scaler's first scale; " + by_scaler(scale_text(torch.init_scale)))
-        ->transform(positive())
-        ->group(group);
-    app.add_option("--growth-factor", w.growth_factor,
-                   "Factor by which the scale grows, above 1; " + by_scaler(torch.growth_factor))
-        ->transform(real_number(1, std::numeric_limits<double>::infinity(), Ends::high))
-        ->group(group);
-    app.add_option("--backoff-factor", w.backoff_factor,
-                   "Factor by which an overflow shrinks the scale, below 1; " + by_scaler(torch.backoff_factor))
-        ->transform(real_number(0, 1, Ends::none))
-        ->group(group);
-    app.add_option("--growth-interval", w.growth_interval,
-                   "Steps without overflow before the scale grows; " + by_scaler(torch.growth_interval))
-        ->transform(whole_number(1, INT64_MAX))
-        ->group(group);
-    app.add_option("--hysteresis", w.hysteresis,
-                   "Overflows before the scale backs off; 0: any; " + by_scaler(torch.hysteresis))
-        ->transform(whole_number(0, INT64_MAX))
         ->group(group);
     app.add_option(
            "--autocast-policy", w.policy,
@@ -263,44 +225,52 @@ void add_precision_options(CLI::App& app, Words& w) {
         ->group(group);
     app.add_flag("--no-weight-cache", w.no_weight_cache, "Autocast casts a weight anew at each use")->group(group);
     app.add_flag("--contract", w.contract, "Fuse the optimizer's multiply-adds")->group(group);
-    constexpr const char* wrong = "Mistakes, to see what they do";
-    app.add_flag("--backward-under-autocast", w.backward_under_autocast, "Run backward inside the autocast region")
-        ->group(wrong);
-    app.add_flag("--clip-before-unscale", w.common.clip_before_unscale, "Clip gradients that still contain the scale")
-        ->group(wrong);
-    app.add_flag("--unscale-late", w.unscale_late, "Unscale by the scale after its update (DeepSpeed issue 2686)")
-        ->group(wrong);
-    constexpr const char* parallel = "Data-parallel replicas";
-    app.add_option(
-           "--replicas", w.common.replicas,
-           "Number of replicas, each with its own batches; as many processes, if mpirun or srun starts them; default 1")
-        ->transform(whole_number(1, 4096))
-        ->group(parallel);
-    app.add_option("--all-reduce", w.all_reduce,
-                   "Algorithm of the sum over replicas: " + either(all_reduce_order_names) +
-                       "; default ring; see --list")
-        ->group(parallel);
-    app.add_option("--all-reduce-format", w.transport,
-                   "Format of what is sent and summed; default fp32, or e4m3 with ms-amp's scale; or blocks, such as "
-                   "mxfp8, to which each message is cast, and which are summed in FP32")
-        ->group(parallel);
-    app.add_option("--all-reduce-scaling", w.all_reduce_scaling,
-                   "none (default), or ms-amp: a power-of-two scale for each tensor, for weights of layers in FP8")
-        ->group(parallel);
-    app.add_option("--divide", w.divide,
-                   "Division by the number of replicas: before (default) or after the sum, or nccl-avg: 1 / N rounded, "
-                   "then each gradient times it")
-        ->group(parallel);
-    app.add_option("--shard", w.shard, "Sharded optimizer: " + either(sharding_names) + "; default none; see --list")
-        ->group(parallel);
-    app.add_option("--gather-format", w.gather,
-                   "Format or blocks in which a sharded optimizer gathers weights; default: that of master weights")
-        ->group(parallel);
 }
 
-void add_output_options(CommandLine& app, Words& w, TrainToolOptions& options) {
-    constexpr const char* group = "Output";
-    ExperimentOptions& e = options.experiment;
+void add_loss_scale_options(CLI::App& app, Words& w) {
+    const LossScalerOptions& torch = loss_scaler("torch").options;
+    const auto by_scaler = [](const auto& of_torch) {
+        return fmt::format("default: the scaler's own, for torch {}", of_torch);
+    };
+    constexpr const char* group = precision_group;
+    app.add_option("--loss-scale", w.loss_scale,
+                   "Loss scaler of the runs that scale the loss; see --list; default: the precision's own")
+        ->group(group);
+    app.add_option("--init-scale", w.init_scale,
+                   "The loss scaler's first scale; " + by_scaler(scale_text(torch.init_scale)))
+        ->transform(positive())
+        ->group(group);
+    app.add_option("--growth-factor", w.growth_factor,
+                   "Factor by which the scale grows, above 1; " + by_scaler(torch.growth_factor))
+        ->transform(real_number(1, std::numeric_limits<double>::infinity(), Ends::high))
+        ->group(group);
+    app.add_option("--backoff-factor", w.backoff_factor,
+                   "Factor by which an overflow shrinks the scale, below 1; " + by_scaler(torch.backoff_factor))
+        ->transform(real_number(0, 1, Ends::none))
+        ->group(group);
+    app.add_option("--growth-interval", w.growth_interval,
+                   "Steps without overflow before the scale grows; " + by_scaler(torch.growth_interval))
+        ->transform(whole_number(1, INT64_MAX))
+        ->group(group);
+    app.add_option("--hysteresis", w.hysteresis,
+                   "Overflows that it takes to shrink the scale; 2: the first one does nothing; 0, 1: each does; " +
+                       by_scaler(torch.hysteresis))
+        ->transform(whole_number(0, INT64_MAX))
+        ->group(group);
+}
+
+void add_mistakes(CLI::App& app, Words& w) {
+    constexpr const char* group = "Mistakes, to see what they do";
+    app.add_flag("--backward-under-autocast", w.backward_under_autocast, "Run backward inside the autocast region")
+        ->group(group);
+    app.add_flag("--clip-before-unscale", w.common.clip_before_unscale, "Clip gradients that still contain the scale")
+        ->group(group);
+    app.add_flag("--unscale-late", w.unscale_late, "Unscale by the scale after its update (DeepSpeed issue 2686)")
+        ->group(group);
+}
+
+void add_recording_options(CLI::App& app, ExperimentOptions& e) {
+    constexpr const char* group = output_group;
     CLI::Option* const record =
         app.add_option("--record", e.record,
                        "Record each run in a folder of its own below this one: metrics, gradients, histograms")
@@ -327,6 +297,11 @@ void add_output_options(CommandLine& app, Words& w, TrainToolOptions& options) {
                  "Continue from the last checkpoint in --record, with the same bits as without the break")
         ->needs(record)
         ->group(group);
+}
+
+void add_output_options(CommandLine& app, Words& w, TrainToolOptions& options) {
+    constexpr const char* group = output_group;
+    ExperimentOptions& e = options.experiment;
     app.add_option("--statistics-every", e.statistics_every,
                    "Steps between counts of underflow and comparisons; default 10")
         ->transform(whole_number(0, 1 << 30))
@@ -367,14 +342,20 @@ std::optional<int> parse_train_command(int argc, char** argv, TrainToolOptions& 
     add_network_options(app, words.network);
     add_data_options(app, options);
     add_precision_options(app, words);
+    add_loss_scale_options(app, words);
+    add_mistakes(app, words);
+    add_replica_options(app, words.replicas, words.common);
     add_training_options(app, words, options);
+    add_optimizer_options(app, words);
     add_serving_options(app, words.serving, options);
+    add_recording_options(app, options.experiment);
     add_output_options(app, words, options);
     for (const char* list : {"--precision", "--against", "--layer", "--autocast-off", "--scaling-off"})
         app.get_option(list)->allow_extra_args(false);
     for (const char* input : {"--text", "--data", "--evaluate", "--config"}) app.reads(app.get_option(input));
     for (const char* folder : {"--record", "--export"}) app.writes_into(app.get_option(folder));
     const auto exit = app.read(argc, argv, [&] {
+        options.wording = app.wording(argc, argv);
         if (words.list) refuse_reports(app, "--list");
         else interpret(app, words, options);
     });

@@ -4,6 +4,7 @@
 #include <ampscope/sim/train/experiment.h>
 #include <ampscope/sim/train/serving.h>
 
+#include <functional>
 #include <optional>
 
 namespace amp::train_tool {
@@ -25,7 +26,9 @@ struct TrainToolOptions {
     std::size_t worst = 10;                ///< rows of a table of ops; 0: all
     std::string json;                      ///< output path of the report, or "-" for standard output
     std::vector<std::string> notes;        ///< notes for the user on the options
-    bool alone = false;                    ///< train alone, though this is one of several processes of MPI
+    /// Returns the text of an error of the library as users of the command line are told it.
+    std::function<std::string(const std::string& what)> wording{};
+    bool alone = false; ///< train alone, though this is one of several processes of MPI
 };
 
 /// Returns an exit code where the program ends here (--help, --version, --list); throws UsageError.

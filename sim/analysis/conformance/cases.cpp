@@ -64,12 +64,12 @@ OperandCodes three(std::span<const std::uint32_t> operands) {
 
 void check_formats(const Question& q) {
     if (q.op == Op::convert) {
-        if (!q.to) throw std::invalid_argument("convert needs the format of its result: --to");
+        if (!q.to) throw std::invalid_argument("[convert] to: expected the format of the result");
         return;
     }
     if (q.op != Op::dot) return check_format(row_of(q.op), q.format);
     refuse_scale(q.format, "dot");
-    if (!q.sum) throw std::invalid_argument("dot needs a row of the table of accumulators: --accumulate");
+    if (!q.sum) throw std::invalid_argument("[dot] accumulate: expected a row of the table of accumulators");
     for (const FormatSpec& f : {q.format, q.b.value_or(q.format)}) {
         refuse_scale(f, "dot");
         if (!q.sum->takes(f))
@@ -79,7 +79,7 @@ void check_formats(const Question& q) {
         throw std::invalid_argument(fmt::format("a dot product has 1 to {} products, not {}", most_products, q.k));
     if (q.scales && (q.scales->block < 1 || q.scales->block > most_products))
         throw std::invalid_argument(fmt::format(
-            "scales need the number of products that share one, from 1 to {}: key block, --block", most_products));
+            "[dot] block: expected the number of products that share a scale, from 1 to {}", most_products));
 }
 
 } // namespace

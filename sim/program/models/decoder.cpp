@@ -75,12 +75,11 @@ TensorId Decoder::mixed(TensorId q, TensorId k, TensorId v) const {
 }
 
 void check_decoder(std::string_view model, const ModelOptions& options, const Dataset& data) {
-    const auto error = [&](const std::string& what) {
-        throw std::invalid_argument("[" + std::string(model) + "] expected " + what);
-    };
-    if (data.vocabulary == 0 || data.input.size() != 1) error("sequences of tokens, got " + data.name);
+    if (data.vocabulary == 0 || data.input.size() != 1)
+        throw std::invalid_argument(fmt::format("[{}] expected sequences of tokens, got {}", model, data.name));
     if (options.heads < 1 || options.width % options.heads != 0)
-        error(fmt::format("a --heads that divides --width {}, got {}", options.width, options.heads));
+        throw std::invalid_argument(
+            fmt::format("[{}] heads: expected a divisor of the width {}, got {}", model, options.width, options.heads));
 }
 
 } // namespace amp

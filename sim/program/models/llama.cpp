@@ -33,12 +33,13 @@ TensorId llama_mlp(const Decoder& d, TensorId x) {
 Network llama_network(Graph& g, const ModelOptions& options, const Dataset& data, std::int64_t batch) {
     check_decoder("llama", options, data);
     if (options.heads % options.groups() != 0)
-        throw std::invalid_argument(fmt::format("[llama] expected a --kv-heads that divides --heads {}, got {}",
+        throw std::invalid_argument(fmt::format("[llama] kv_heads: expected a divisor of the {} heads, got {}",
                                                 options.heads, options.groups()));
     if (options.width / options.heads % 2 != 0)
-        throw std::invalid_argument(fmt::format("[llama] expected heads of an even width, whose pairs rotary positions "
-                                                "turn: --width {} by --heads {} is {}",
-                                                options.width, options.heads, options.width / options.heads));
+        throw std::invalid_argument(
+            fmt::format("[llama] width: expected {1} heads of an even width, whose pairs rotary "
+                        "positions turn, got {0} / {1} = {2}",
+                        options.width, options.heads, options.width / options.heads));
     Network n = batch_of(g, data, batch);
     const Decoder d{g, options, batch, data.input[0], n.kv_cache};
     const TensorId table = g.parameter("wte.weight", {data.vocabulary, options.width}, Decoder::small);

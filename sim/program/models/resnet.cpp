@@ -58,7 +58,7 @@ Network resnet_network(Graph& g, const ModelOptions& options, const Dataset& dat
         throw std::invalid_argument("[resnet] expected images of height x height x channels and classes, got " +
                                     data.name);
     if (options.norm_groups < 0 || (options.norm_groups > 0 && options.width % options.norm_groups != 0))
-        throw std::invalid_argument(fmt::format("[resnet] expected a --norm-groups that divides --width {}, got {}",
+        throw std::invalid_argument(fmt::format("[resnet] norm_groups: expected a divisor of the width {}, got {}",
                                                 options.width, options.norm_groups));
     Network n = batch_of(g, data, batch);
     std::int64_t channels = options.width, stride = 1;
