@@ -296,6 +296,13 @@ TEST_CASE("NaN in the gradients themselves is not blamed on formats, whose own f
           "Advice: none, as no gradient is finite and not zero. 100 % of the steps "
           "are NaN or infinite in every format, as the gradients themselves are, "
           "first in a.grad.");
+    const AdamFindings finite =
+        adam_findings(save(scratch / "kept/step_000000.safetensors", {{"a.grad", {NAN}}}).parent_path(), asked());
+    CHECK(finite.advice.starts_with("Advice: none, as no gradient of step 0 is finite and not zero. 100 %"));
+    save(scratch / "kept/step_000001.safetensors", {{"a.grad", {1}}});
+    CHECK(adam_findings(scratch / "kept", asked())
+              .advice.starts_with("Advice: none, as no weight of step 1 is left finite: m and v keep the NaN of steps "
+                                  "before. 100 % of the steps are NaN or infinite"));
 }
 
 TEST_CASE("a step that overflowed but was not skipped is an update") {
@@ -317,4 +324,38 @@ TEST_CASE("a step that overflowed but was not skipped is an update") {
     CHECK(taken.warnings.empty());
     // The bias corrections tell how many updates there were: v_hat is v / (1 - beta2^t).
     CHECK(skipped.total.root.median() > taken.total.root.median());
+}
+
+TEST_CASE("gradients of steps that were skipped are not used, with a log and without") {
+    const Scratch scratch;
+    const auto write = [&](const char* name, std::vector<int> broken, const char* scale, bool log) {
+        std::string lines;
+        for (const int step : {0, 10, 20, 30}) {
+            const bool skipped = std::ranges::count(broken, step) > 0;
+            save(scratch / name / "gradients" / step_name(step), {{"w.grad", {0.5F, skipped ? INFINITY : 0.25F}}},
+                 {{"loss_scale", scale}});
+            lines += fmt::format("{{\"step\":{},\"loss\":1,\"scale\":{},\"found_inf\":{}}}\n", step, scale, skipped);
+        }
+        if (!log) return adam_findings(scratch / name / "gradients", asked());
+        write_file(scratch / name / "run.json", R"({"schema_version":2})");
+        write_file(scratch / name / "metrics.jsonl", lines);
+        return adam_findings(scratch / name, asked());
+    };
+    const AdamFindings whole = write("whole", {}, "1024", false);
+    for (const bool log : {false, true}) {
+        const AdamFindings f = write(log ? "log" : "files", {10}, "1024", log);
+        CHECK(!f.nonfinite_gradient);
+        CHECK(f.step == 30);
+        CHECK(f.total.states[0].eps[0].nonfinite == 0);
+        const AdamFindings last = write(log ? "last-log" : "last", {10, 30}, "1024", log);
+        CHECK(last.step == 20);
+        CHECK(!last.nonfinite_gradient);
+        const auto is_told = [](const std::string& warning) {
+            return warning.ends_with(": step 30 was skipped: its gradients are not finite; step 20 is examined");
+        };
+        CHECK(std::ranges::count_if(last.warnings, is_told) == 1);
+        CHECK(write(log ? "all-log" : "all", {0, 10, 20, 30}, "1024", log).nonfinite_gradient);
+    }
+    CHECK(whole.warnings.empty());
+    CHECK(write("unscaled", {10}, "1", false).nonfinite_gradient); // no scaler skipped it
 }

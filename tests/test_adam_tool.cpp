@@ -169,6 +169,14 @@ TEST_CASE("runs of Muon and Adafactor are not judged as Adam's") {
     CHECK(contains(run_command(muon + "--momentum 1.5").err, "a momentum in (0, 1] for Muon"));
 }
 
+TEST_CASE("where eps decides nothing the axis of the sweep begins at 0 %") {
+    const Scratch scratch;
+    const std::string file = save(scratch / "g.safetensors", {{"w.grad", {1, 2}}}).string();
+    const std::string svg = adam(file + " --state fp32 --svg -").out;
+    CHECK(contains(svg, "The sweep of eps"));
+    CHECK(!contains(svg, ">-0.5<"));
+}
+
 TEST_CASE("a step that was not recorded is not examined in silence") {
     const std::string folder = AMP_SAMPLE "/deep_tanh";
     CHECK(contains(adam(folder + " --step 3 --worst 1").err,

@@ -330,3 +330,24 @@ TEST_CASE("convert: every dtype to every format, codes and values") {
     CHECK(misspelt.out.find("oq.safetensor: unknown extension '.safetensor' of a tensor file; known: .safetensors, "
                             ".npy") != std::string::npos);
 }
+
+TEST_CASE("convert tells of finite numbers that the format holds only as NaN or infinity") {
+    const Scratch scratch;
+    const auto file = [&](const char* name, const auto& values) {
+        return write_file(scratch / name, std::string(reinterpret_cast<const char*>(values), sizeof values)).string();
+    };
+    const float floats[] = {1, 464, 465, -1e6F, HUGE_VALF, NAN};
+    const double doubles[] = {1, 1e300, HUGE_VAL};
+    const auto told = [&](const std::string& in, const std::string& options) {
+        return run(fmt::format("convert {} {} {} 2>&1 >/dev/null", in, (scratch / "o.raw").string(), options)).out;
+    };
+    const std::string advice = "; amp-histogram says at which scale they fit, --overflow saturate stores the largest "
+                               "value instead\n",
+                      start = "amp-format: warning: " + (scratch / "o.raw").string() + ": ";
+    CHECK(told(file("f.bin", floats), "--dtype f32 --to e4m3") ==
+          start + "2 finite elements are NaN or infinite in e4m3" + advice);
+    CHECK(told(file("d.bin", doubles), "--dtype f64 --to fp16 --quantize") ==
+          start + "1 finite element is NaN or infinite in fp16" + advice);
+    CHECK(told(file("f.bin", floats), "--dtype f32 --to e4m3 --overflow saturate").empty());
+    CHECK(told(file("f.bin", floats), "--dtype f32 --to bf16").empty());
+}

@@ -276,13 +276,23 @@ TEST_CASE("what is NaN or infinite as recorded is said first, and no scale is ad
     HistogramOptions options;
     options.formats = {format("fp16"), format("bf16")};
     const auto counted = [&](const fs::path& path) { return histogram_findings({path}, options); };
-    save(scratch / "run/step_000001.safetensors", {{"b.grad", {1, 2}}, {"a.grad", {1, NAN}}});
-    save(scratch / "run/step_000000.safetensors", {{"b.grad", {1, INFINITY, NAN}}, {"a.grad", {1, 2}}});
+    const std::map<std::string, std::string> unscaled = {{"loss_scale", "1"}};
+    save(scratch / "run/step_000001.safetensors", {{"b.grad", {1, 2}}, {"a.grad", {1, NAN}}}, unscaled);
+    save(scratch / "run/step_000000.safetensors", {{"b.grad", {1, INFINITY, NAN}}, {"a.grad", {1, 2}}}, unscaled);
     const std::vector<std::string> advice = counted(scratch / "run").kinds.front().advice;
     REQUIRE(advice.size() == 3);
     CHECK(advice[0] == "3 elements in 2 of 4 tensors are NaN or infinite as recorded, first in b.grad in step 0: no "
                        "loss scale mends that. What follows is about the other elements.");
     CHECK(advice[1].starts_with("FP16: nothing becomes zero or overflows unscaled"));
+    // A file that states no loss scale may have been recorded under one.
+    const HistogramFindings unstated = counted(save(scratch / "unstated.safetensors", {{"a.grad", {1, NAN}}}));
+    CHECK(
+        unstated.kinds.front().advice[0] ==
+        "1 element in 1 of 1 tensor is NaN or infinite as recorded, first in a.grad: no loss scale mends that, unless "
+        "they still contain one that their files do not state (--recorded-scale). What follows is about the other "
+        "elements.");
+    CHECK(tensor_json(unstated.tensors.front(), options)["scale_stated"] == false);
+    CHECK(!tensor_json(counted(scratch / "run").tensors.front(), options).contains("scale_stated"));
     // Under a loss scale it may be the scale that made them overflow.
     save(scratch / "scaled.safetensors", {{"a.grad", {1, INFINITY}}}, {{"loss_scale", "1024"}});
     CHECK(

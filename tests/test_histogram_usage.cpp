@@ -209,3 +209,17 @@ TEST_CASE("below an unknown answer every table says that it counts what was reco
     CHECK(said("amp", amp_fp16, held(exact, "fp16", 1)) == 5); // of formats, tensors, errors, blocks and the recipe
     CHECK(said("fp32", fp32, exact) == 0);
 }
+
+TEST_CASE("gradients whose file states no loss scale are taken as unscaled, and that is said") {
+    const Scratch scratch;
+    const std::string silent = write_file(scratch / "g.npy", npy_of("<f4", 4, four_floats)).string();
+    const std::string report = (scratch / "report.json").string(), said = "no loss scale stated, taken as unscaled";
+    const auto words = [](const Outcome& o) { return std::regex_replace(o.out, std::regex("\\s+"), " "); };
+    const std::string alone = words(run(silent + " --json " + report));
+    CHECK(contains(alone, said));
+    CHECK(contains(alone, "no loss scale mends that, unless they still contain one that their files do not state"));
+    CHECK(words(run("--merge " + report)) == alone);
+    CHECK(contains(words(run(silent + " --recorded-scale 1")), "recorded unscaled"));
+    CHECK(!contains(words(run(silent + " --kind weight")), said));
+    CHECK(contains(words(run(digits)), "recorded unscaled"));
+}

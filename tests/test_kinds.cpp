@@ -252,7 +252,8 @@ TEST_CASE("kinds are selected, counted and grouped apart, and only gradients are
     const HistogramFindings nothing = histogram_findings({all.scratch / "weights"}, asked());
     REQUIRE(nothing.errors.size() == 1);
     CHECK(nothing.errors[0].ends_with(
-        "weights: no tensor that --kind, --tensor and --step select; of other kinds it holds weight"));
+        "weights: no tensor that --kind, --tensor and --step select; of other kinds it holds weight: --kind all counts "
+        "every kind"));
 
     options.by = Grouping::all;
     const HistogramFindings groups = histogram_findings({all.scratch / "all"}, options);

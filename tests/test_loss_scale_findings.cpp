@@ -6,6 +6,7 @@
 #include <ampscope/sim/io/recording.h>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -91,6 +92,7 @@ TEST_CASE("a log of the largest gradients: what overflows under a constant scale
     CHECK(f.replays[1].replay.skips == skips);
     CHECK(f.replays[1].replay.final_scale == scale);
     CHECK(f.recommendation.highest_safe == 6); // 1.25 * 2^9 * 2^6 = 40960, and twice that overflows
+    CHECK(f.recommendation.log2_scale == 4);   // what the advice says, although underflow is not known
     CHECK(contains(f.advice, "Start at 2^4: nothing recorded overflows up to 2^6."));
     CHECK(contains(f.advice, "How much underflows is not known"));
     CHECK(f.swept.empty());
@@ -356,4 +358,32 @@ TEST_CASE(
                         "network.");
     CHECK(zero.advice == "Advice: none, as all recorded gradients are zero.");
     for (const LossScaleFindings* f : {&nan, &zero}) CHECK(!f->recommendation.log2_scale);
+
+    // Under a loss scale the record does not tell whether a smaller one would do, but that nothing was left is said.
+    CHECK(contains(advice("lost", {{1}, {INFINITY}}, "1024"), "none overflows"));
+    save(scratch / "lost/step_000003.safetensors", {{"a.grad", {NAN}}, {"b.grad", {INFINITY, NAN}}},
+         {{"loss_scale", "1024"}});
+    CHECK(contains(loss_scale_findings(scratch / "lost", asked({"torch"})).advice,
+                   "Advice: In 1 of 3 steps, step 3, no recorded gradient is finite: the scale of the record, 2^10, is "
+                   "too large there, or the network made NaN; which of the two, it does not tell. These gradients"));
+}
+
+TEST_CASE("a step whose loss is NaN is skipped by every scaler, whatever its scale") {
+    const Scratch scratch;
+    const auto findings = [&](const char* lines) {
+        const std::string log = fmt::format("step,loss,amax,loss_scale\n0,2,1e-3,65536\n{}", lines);
+        return loss_scale_findings(write_file(scratch / "log.csv", log), asked({"torch,init=2^4", "constant,init=1"}));
+    };
+    const LossScaleFindings lost = findings("1,nan,nan,65536\n2,2,1e-3,32768\n3,2,inf,32768\n");
+    for (const ScalerReplay& scaler : lost.replays) {
+        REQUIRE(scaler.replay.skips == 1); // not step 3, which overflowed under a larger scale
+        CHECK(scaler.replay.skipped[0].step == 1);
+        CHECK(scaler.replay.skipped[0].known == Known::exact);
+    }
+    CHECK(lost.advice.starts_with("Advice: In 1 of 4 steps, step 1, the loss itself is NaN: every scaler skips it, and "
+                                  "no scale mends it; what follows is about the other steps. Start at 2^"));
+    // A NaN that stays in a running mean says nothing of the steps: gradients of one of them were finite.
+    const LossScaleFindings mean = findings("1,nan,nan,65536\n2,nan,1e-3,32768\n");
+    CHECK(mean.replays[1].replay.skips == 0);
+    CHECK(!contains(mean.advice, "the loss itself"));
 }

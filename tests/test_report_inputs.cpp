@@ -1,5 +1,6 @@
 // What amp-report takes for the same run: folders named twice, copies, repeated lines; and what it cannot read: pipes,
 // devices, JSON that is too deep or too large.
+#include "recorded_files.h"
 #include "tool.h"
 
 #include <fmt/format.h>
@@ -372,4 +373,13 @@ TEST_CASE("one step that is missing is one") {
     CHECK(contains(report(run.string()).err,
                    "metrics.jsonl: 1 of 3 steps is missing; where nothing else is known, it is taken to be like the "
                    "step before"));
+}
+
+TEST_CASE("the page does not claim to divide out a loss scale that no file states") {
+    const Scratch scratch;
+    const auto page = [&](const char* name, const std::map<std::string, std::string>& metadata) {
+        return report(save(scratch / name, {{"w.grad", {1, 2}}}, metadata).string() + " --markdown -").out;
+    };
+    CHECK(contains(page("said.safetensors", {{"loss_scale", "1024"}}), "; the loss scale is divided out."));
+    CHECK(contains(page("unsaid.safetensors", {}), "; their files state no loss scale, and none is divided out."));
 }

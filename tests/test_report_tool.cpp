@@ -361,9 +361,9 @@ TEST_CASE("of gradients that are NaN or zero nothing is advised") {
         const std::vector<std::string> verdict = comparison_findings({file}, {}).verdict;
         CHECK(verdict.at(0) == "Format: no run is among these, and no gradient that is finite and not zero.");
         CHECK(contains(verdict.at(1), "no finite, non-zero gradients were recorded"));
-        CHECK(contains(verdict.at(2), "no weight has a finite, non-zero gradient"));
+        CHECK(contains(verdict.at(2), "no gradient of step 0 is finite and not zero"));
         CHECK(adam_findings(file, standard_adam_options())
-                  .advice.starts_with("Advice: none, as no gradient is finite and not zero."));
+                  .advice.starts_with("Advice: none, as no gradient of step 0 is finite and not zero."));
         CHECK(contains(loss_scale_findings(file, standard_loss_scale_options()).advice, "Advice: none, as"));
     }
 }

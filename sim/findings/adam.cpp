@@ -27,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using detail::AdamSource;
 using detail::CheckpointParameter;
+using detail::GradientSeries;
 using detail::UpdateLog;
 
 /// The index of an eps in a sweep that has it.
@@ -46,9 +47,6 @@ AdamQuestion question_of(const OptimizerOptions& o, const std::map<double, std::
     question.states.insert(question.states.begin(), AdamState());
     return question;
 }
-
-/// The gradients of one parameter, by step.
-using Series = std::vector<const RecordedTensor*>;
 
 /// The first of the gradients that is NaN or infinite in some element, if the optimizer used it.
 std::optional<std::size_t> first_nonfinite(const AdamHistory& history) {
@@ -75,7 +73,7 @@ class Collector {
 
   private:
     AdamFindings run_recorded(const Recording& recording, const Watch& watch) {
-        std::map<std::string, Series> by_name;
+        GradientSeries by_name;
         std::vector<std::string> names;
         for (const RecordedTensor& t : recording.tensors) {
             const bool later = options_.step && t.step && *t.step > *options_.step;
@@ -91,6 +89,7 @@ class Collector {
         for (const auto& [name, series] : by_name) work += series.back()->entry.count;
         const Progress progress = begin(watch, work);
         for (const std::string& name : names) {
+            if (!by_name.contains(name)) continue; // all its steps were skipped
             try {
                 measure(name, find(name, by_name[name]), *by_name[name].back(), progress);
             } catch (const FileError& error) {
@@ -180,23 +179,23 @@ class Collector {
         return source;
     }
 
-    /// Finds the examined step, and reads the settings of the optimizer.
-    void read_log(const std::map<std::string, Series>& by_name) {
-        std::set<std::int64_t> steps;
-        for (const auto& [name, series] : by_name)
-            for (const RecordedTensor* t : series)
-                if (t->step) steps.insert(*t->step);
-        if (!steps.empty()) findings_.step = *steps.rbegin();
-        const UpdateLog& log = log_.emplace(path_, options_, steps);
+    /// Finds the examined step, reads the settings of the optimizer, and leaves out what it did not see.
+    void read_log(GradientSeries& by_name) {
+        const std::set<std::int64_t> steps = detail::steps_of(by_name);
+        UpdateLog& log = log_.emplace(path_, options_, steps);
+        log.leave_out_skipped(by_name, open_);
+        if (const std::set<std::int64_t> left = detail::steps_of(by_name); !left.empty())
+            findings_.step = *left.rbegin();
         std::vector<std::pair<OptimizerOptions, std::uint64_t>> settings;
         for (const auto& [name, series] : by_name)
             settings.emplace_back(log.settings(name, findings_.step), series.back()->entry.count);
         ask(settings);
         if (log.leaves_out_decay())
             findings_.warnings.push_back(findings_.name + ": weight decay, which Adam adds to gradients, is left out");
-        if (findings_.step && log.was_skipped(*findings_.step))
-            findings_.warnings.push_back(
-                fmt::format("{}: step {} was skipped: its gradients are not finite", findings_.name, *findings_.step));
+        if (!steps.empty() && log.was_skipped(*steps.rbegin()))
+            findings_.warnings.push_back(fmt::format(
+                "{}: step {} was skipped: its gradients are not finite{}", findings_.name, *steps.rbegin(),
+                findings_.step == *steps.rbegin() ? "" : fmt::format("; step {} is examined", *findings_.step)));
     }
 
     /// The question, about the settings of the group with most elements, and with the eps of every group in its sweep.
@@ -226,12 +225,13 @@ class Collector {
     }
 
     /// Decides how the state is known, the same for all tensors.
-    void judge(std::map<std::string, Series>& by_name) {
+    void judge(GradientSeries& by_name) {
         for (auto& [name, series] : by_name)
             std::ranges::stable_sort(series, {}, [](const RecordedTensor* t) { return t->step; });
-        const auto whole = [](const auto& item) {
-            const Series& series = item.second;
-            return series.front()->step == 0 && series.back()->step == static_cast<std::int64_t>(series.size()) - 1;
+        const auto whole = [&](const auto& item) { // a gradient for every update
+            const std::optional<std::int64_t> last = item.second.back()->step;
+            const auto taken = [&](const RecordedTensor* t) { return t->step && !log_->was_skipped(*t->step); };
+            return last && std::ranges::count_if(item.second, taken) == log_->updates(0, *last + 1);
         };
         const bool one = std::ranges::all_of(by_name, [](const auto& item) { return item.second.size() == 1; });
         std::error_code none;
@@ -242,14 +242,14 @@ class Collector {
     }
 
     /// The number of successive updates with the gradient of a series' element i.
-    [[nodiscard]] std::int64_t repeats(const Series& series, std::size_t i) const {
+    [[nodiscard]] std::int64_t repeats(const std::vector<const RecordedTensor*>& series, std::size_t i) const {
         if (findings_.basis == AdamBasis::stationary) return options_.assumed_steps;
         if (i + 1 == series.size()) return 1;
         const std::optional<std::int64_t> step = series[i]->step, next = series[i + 1]->step;
         return step && next ? log_->updates(*step, *next) : 1;
     }
 
-    AdamSource find(const std::string& name, const Series& series) {
+    AdamSource find(const std::string& name, const std::vector<const RecordedTensor*>& series) {
         AdamSource source;
         const bool recorded = findings_.basis == AdamBasis::recorded;
         const RecordedTensor& last = *series.back();

@@ -104,7 +104,8 @@ struct AdamFindings {
 /// exactly), a folder that holds one, a file or folder of gradients, or a checkpoint with the optimizer's state, in one
 /// file or many: its examined step is the last that was made before it. Of several checkpoints it is the last one, by
 /// the numbers that end their names, or the last one up to AdamOptions::step. Steps that metrics.jsonl calls skipped
-/// are no updates. Progress is reported in elements.
+/// are no updates, nor are those, where there is none, of which a gradient under a loss scale is not finite; their
+/// gradients are not used, and the examined step is the last of the others. Progress is reported in elements.
 ///
 /// Throws FileError, or RecordingError with a line for each file, if no tensor can be read or selected, if the path
 /// holds several runs, which have nothing to do with each other, or several checkpoints that no step tells apart, if

@@ -152,6 +152,8 @@ struct JointAdam {
     [[nodiscard]] bool tells_nothing() const {
         return detail::tells_nothing(all, asked->question) && !censoring.hides_any();
     }
+    /// "no gradient of step 90 is finite and not zero"
+    [[nodiscard]] std::string nothing() const { return detail::nothing_text(all, asked->step); }
     /// "what underflowed was never recorded: ..."
     [[nodiscard]] std::string hidden() const { return censoring_text(censoring); }
 };
@@ -165,7 +167,7 @@ std::string about_adam(const JointAdam& adam, const std::vector<ComparisonGroup>
     if (adam.asked == nullptr)
         return adam.other != nullptr ? ""
                                      : "Adam: no gradients of weights were recorded, so what eps does is not known.";
-    if (adam.tells_nothing()) return "Adam: no weight has a finite, non-zero gradient, so what eps does is not known.";
+    if (adam.tells_nothing()) return fmt::format("Adam: {}, so what eps does is not known.", adam.nothing());
     const AdamQuestion& q = adam.asked->question;
     const std::optional<std::size_t> will_do = detail::eps_that_will_do(adam.all, q);
     const std::string usual = decided_percent(adam.all, q.usual_eps);
@@ -251,7 +253,7 @@ ShortAnswer adam_answer(const JointAdam& adam, const std::vector<ComparisonGroup
                 .reason =
                     fmt::format("The optimizer is {}, which has no eps like Adam's.", adam.other->facts.optimizer)};
     if (adam.asked == nullptr) answer.reason = "No gradients of weights were recorded as tensors.";
-    else if (adam.tells_nothing()) answer.reason = "No weight has a gradient that is finite and not zero.";
+    else if (adam.tells_nothing()) answer.reason = fmt::format("What it decides is unknown: {}.", adam.nothing());
     else if (adam.is_open()) answer.reason = fmt::format("What it decides is unknown: {}.", adam.hidden());
     else {
         const AdamQuestion& q = adam.asked->question;

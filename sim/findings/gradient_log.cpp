@@ -30,8 +30,15 @@ std::string described(const RunFacts& run) {
     return run.precision + (run.precision.empty() ? "" : ", ") + "loss scaler " + run.loss_scaler;
 }
 
-/// What the log says about one step. `same_format`: gradients were recorded in the format of the replay.
-GradientStep step_of(const StepMetrics& m, bool same_format) {
+/// Whether a loss of NaN is that of its step alone: a running mean stays NaN while gradients are finite again.
+bool losses_are_of_steps(const std::vector<StepMetrics>& steps) {
+    return std::ranges::none_of(
+        steps, [](const StepMetrics& m) { return m.loss && std::isnan(*m.loss) && m.found_inf == false; });
+}
+
+/// What the log says about one step. `same_format`: gradients were recorded in the format of the replay. `own_loss`:
+/// the loss is that of the step.
+GradientStep step_of(const StepMetrics& m, bool same_format, bool own_loss) {
     GradientStep step;
     step.step = m.step;
     step.hidden = !m.found_inf && !m.amax_weight && !m.amax_activation; // the line says nothing about gradients
@@ -40,6 +47,7 @@ GradientStep step_of(const StepMetrics& m, bool same_format) {
     if (m.amax_activation) step.largest = activation > weight ? "activations' gradients" : "weights' gradients";
     constexpr double some_scale = std::numeric_limits<double>::max(); // it overflowed, but under an unknown scale
     if (m.found_inf && *m.found_inf) step.overflow_scale = m.scale.value_or(some_scale);
+    if (m.found_inf && *m.found_inf && own_loss && m.loss && std::isnan(*m.loss)) step.overflow_scale = 0;
     if (m.found_inf && !*m.found_inf && m.scale && same_format) step.clean_scale = *m.scale;
     return step;
 }
@@ -134,7 +142,8 @@ GradientLog read_log(const fs::path& path, const GradientLogOptions& options, co
     if (has_inf && !has_scale) reconstruct_scales(read.steps, options.recorded_under, log);
     log.backward = run.backward_format();
     const bool same = folder ? log.backward == options.format.name : has_scale || has_inf;
-    for (const StepMetrics& m : read.steps) log.steps.push_back(step_of(m, same));
+    const bool own_loss = losses_are_of_steps(read.steps);
+    for (const StepMetrics& m : read.steps) log.steps.push_back(step_of(m, same, own_loss));
     const auto contradicts = [&](const GradientStep& step) {
         return step.clean_scale > 0 && !std::isfinite(quantize(options.format, step.clean_scale * step.amax));
     };

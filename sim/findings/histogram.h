@@ -98,6 +98,7 @@ struct HistogramEntry {
     std::string dtype;                ///< name of the element type; empty if the merged tensors differ in it
     std::vector<std::uint64_t> shape;
     std::optional<double> recorded_scale; ///< none if the merged tensors differ in it
+    bool scale_stated = true;             ///< false if it is 1 only because the file of a gradient states none
     std::uint64_t tensors = 1;
 
     MagnitudeStatistics magnitudes;

@@ -53,12 +53,13 @@ std::string nonfinite_text(const KindFindings& kind, const std::vector<Histogram
     const MagnitudeHistogram& all = kind.total.magnitudes.histogram;
     const HistogramEntry* first = nullptr;
     std::uint64_t broken = 0;
-    bool scaled = false;
+    bool scaled = false, stated = true;
     for (const HistogramEntry& tensor : entries) {
         const MagnitudeHistogram& own = tensor.magnitudes.histogram;
         if (!tensor.kinds.within(kind.group->kinds) || own.nan + own.inf == 0) continue;
         ++broken;
         scaled = scaled || tensor.recorded_scale.value_or(1) > 1;
+        stated = stated && tensor.scale_stated;
         if (first == nullptr || std::tie(tensor.step, tensor.name) < std::tie(first->step, first->name))
             first = &tensor;
     }
@@ -69,7 +70,9 @@ std::string nonfinite_text(const KindFindings& kind, const std::vector<Histogram
                        first->step ? fmt::format(" in step {}", *first->step) : "",
                        scaled ? "a smaller loss scale than the one of the record mends what overflowed under that, and "
                                 "none mends what the network itself made so"
-                              : "no loss scale mends that",
+                       : stated ? "no loss scale mends that"
+                                : "no loss scale mends that, unless they still contain one that their files do not "
+                                  "state (--recorded-scale)",
                        all.nan + all.inf == all.count() ? "" : " What follows is about the other elements.");
 }
 

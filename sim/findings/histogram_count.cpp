@@ -31,6 +31,7 @@ HistogramEntry describe(const RecordedTensor& tensor, const HistogramOptions& op
     entry.dtype = tensor.entry.stored().name;
     entry.shape = tensor.entry.shape;
     entry.recorded_scale = options.recorded_scale.value_or(tensor.recorded_scale);
+    entry.scale_stated = options.recorded_scale || tensor.scale_stated;
     return entry;
 }
 

@@ -37,6 +37,7 @@ void detail::merge_into(HistogramEntry& sum, const HistogramEntry& other, const 
     }
     if (sum.dtype != other.dtype) sum.dtype.clear();
     if (sum.recorded_scale != other.recorded_scale) sum.recorded_scale.reset();
+    sum.scale_stated = sum.scale_stated && other.scale_stated;
     sum.tensors += other.tensors;
     sum.kinds |= other.kinds;
     sum.measured = sum.measured && other.measured;
@@ -289,13 +290,13 @@ void detail::summarize(HistogramFindings& findings, const std::vector<std::files
     if (!findings.tensors.empty()) {
         for (const Gate& gate : options.gates) findings.gates.push_back(judge(gate, findings.total, options));
     } else if (findings.errors.empty()) {
-        findings.errors.push_back(
-            fmt::format("{}{}: no tensor that {}--tensor and --step select{}", paths.front().string(),
-                        paths.size() == 1 ? "" : " and " + plural(paths.size() - 1, "other"),
-                        findings.other_kinds.empty() ? "" : "--kind, ",
-                        findings.other_kinds.empty()
-                            ? ""
-                            : fmt::format("; of other kinds it holds {}", names_of(findings.other_kinds))));
+        findings.errors.push_back(fmt::format(
+            "{}{}: no tensor that {}--tensor and --step select{}", paths.front().string(),
+            paths.size() == 1 ? "" : " and " + plural(paths.size() - 1, "other"),
+            findings.other_kinds.empty() ? "" : "--kind, ",
+            findings.other_kinds.empty() ? ""
+                                         : fmt::format("; of other kinds it holds {}: --kind all counts every kind",
+                                                       names_of(findings.other_kinds))));
     }
 }
 

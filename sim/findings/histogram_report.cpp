@@ -147,6 +147,7 @@ void add_counts(Json& json, const HistogramEntry& entry, const HistogramOptions&
     json["dtype"] = entry.dtype.empty() ? Json(nullptr) : Json(entry.dtype);
     json["shape"] = entry.shape;
     json["recorded_scale"] = entry.recorded_scale ? number(*entry.recorded_scale) : Json(nullptr);
+    if (!entry.scale_stated) json["scale_stated"] = false;
     json["count"] = histogram.count();
     json["zero"] = histogram.zero;
     json["nan"] = histogram.nan;

@@ -136,6 +136,7 @@ HistogramEntry parse_identity(const Json& json) {
     entry.recorded_scale = json.at("recorded_scale").get<double>();
     if (!(*entry.recorded_scale > 0) || !std::isfinite(*entry.recorded_scale))
         throw std::invalid_argument("a tensor's recorded_scale is not positive and finite");
+    entry.scale_stated = json.value("scale_stated", true);
     return entry;
 }
 

@@ -49,10 +49,35 @@ SomeSteps steps_that(const GradientLog& log, const Condition& condition) {
     return found;
 }
 
+/// The steps that every scaler skips, whatever its scale, as their loss was NaN; in a sentence that others follow.
+/// Empty if there are none.
+std::string about_nan_loss(const GradientLog& log) {
+    const SomeSteps lost = steps_that(log, [](const GradientStep& step) { return step.overflow_scale == 0; });
+    if (lost.count == 0) return "";
+    return fmt::format("In {}, the loss itself is NaN: every scaler skips {}, and no scale mends {}; what follows is "
+                       "about the other steps. ",
+                       lost.text(log), lost.count == 1 ? "it" : "them", lost.count == 1 ? "it" : "them");
+}
+
+/// The steps of which no recorded gradient was finite under a loss scale, in a sentence that others follow. Empty if
+/// there are none.
+std::string about_nothing_finite(const GradientLog& log) {
+    const SomeSteps nothing = steps_that(log, [](const GradientStep& step) {
+        const MagnitudeHistogram& h = step.magnitudes;
+        const bool under_scale = step.overflow_scale > 1 && step.overflow_scale < std::numeric_limits<double>::max();
+        return under_scale && h.count() > 0 && h.nan + h.inf == h.count();
+    });
+    if (nothing.count == 0) return "";
+    return fmt::format("In {}, no recorded gradient is finite: the scale of the record, {}, is too large there, or the "
+                       "network made NaN; which of the two, it does not tell. ",
+                       nothing.text(log), scale_text(nothing.first->overflow_scale));
+}
+
 /// The steps that every scaler skips, whatever its scale, as gradients were not finite even unscaled; in a sentence
 /// that others follow. Empty if there are none.
 std::string about_broken(const GradientLog& log) {
-    const SomeSteps broken = steps_that(log, [](const GradientStep& step) { return step.overflow_scale <= 1; });
+    const SomeSteps broken =
+        steps_that(log, [](const GradientStep& step) { return step.overflow_scale > 0 && step.overflow_scale <= 1; });
     if (broken.count == 0) return "";
     const std::string& tensor = broken.first->largest;
     return fmt::format("{}{}, {} NaN or infinity as recorded, so that every scaler skips {} at any scale from 1 "
@@ -60,6 +85,11 @@ std::string about_broken(const GradientLog& log) {
                        broken.text(log),
                        tensor.empty() ? "" : fmt::format(" ({})", shortened_name(printable(tensor), 40)),
                        broken.count == 1 ? "holds" : "hold", broken.count == 1 ? "it" : "them");
+}
+
+/// What no loss scale mends, or none may mend, in sentences that others follow. Empty if there is nothing.
+std::string about_lost(const GradientLog& log) {
+    return about_nan_loss(log) + about_broken(log) + about_nothing_finite(log);
 }
 
 bool has_range_of_fp32(const FormatSpec& f) { return f.exponent_bits >= format("fp32").exponent_bits; }
@@ -117,7 +147,7 @@ std::string about_start(const LossScaleFindings& f, const LossScaleOptions& opti
     if (measured && r.log2_scale == 0)
         return fmt::format("These gradients need no loss scaling in {}: at scale 1 less than {} of the non-zero ones "
                            "underflow, and no{} overflows.{}",
-                           format, limit, about_broken(f.log).empty() ? "ne" : " finite one",
+                           format, limit, about_lost(f.log).empty() ? "ne" : " finite one",
                            records_activations(f.log) ? "" : fmt::format(" {}", without_activations));
     const std::optional<int> start = start_of(f, options);
     if (r.highest_safe < 0)
@@ -158,8 +188,7 @@ std::string advice_of(const LossScaleFindings& f, const LossScaleOptions& option
     if (none)
         return "Advice: the log holds no magnitudes, so overflow is known only under the scales that were in force; "
                "log the largest gradient of each step (amax), or record histograms.";
-    return "Advice: " + about_broken(f.log) + about_start(f, options) + about_unexplained(f, options) +
-           about_scalers(f) +
+    return "Advice: " + about_lost(f.log) + about_start(f, options) + about_unexplained(f, options) + about_scalers(f) +
            " Once settled, a dynamic scaler skips about one step in each growth interval: it tries the next scale.";
 }
 
@@ -234,6 +263,8 @@ LossScaleFindings loss_scale_findings(GradientLog log, const LossScaleOptions& o
     }
     result.recommendation =
         recommend(all, largest_of(result.log, options.format), options.format, {}, options.recommendation, censoring);
+    if (result.log.measured_steps() == 0 && result.log.has_magnitudes())
+        result.recommendation.log2_scale = start_of(result, options); // underflow, which is not known, decides nothing
     result.advice = advice_of(result, options);
     std::vector<NamedAlarm> alarms;
     for (const ScalerReplay& scaler : result.replays)

@@ -23,9 +23,11 @@ struct LossScaleFindings {
     GradientLog log;
     std::vector<ScalerReplay> replays; ///< one for each of the options' scalers, in their order
     std::vector<ScalerReplay> swept;   ///< sorted by their losses, smallest first; empty unless options.sweep
-    Recommendation recommendation;     ///< from all recorded magnitudes or, without any, from the largest of each step
-    std::string advice;                ///< a few sentences: the scale to start with, and what the scalers cost
-    std::vector<std::string> alarms;   ///< alarms of all replays; scalers with the same alarm share a line
+    /// From all recorded magnitudes or, without any, from the largest of each step: then it is the scale of the advice,
+    /// although underflow is not known.
+    Recommendation recommendation;
+    std::string advice;              ///< a few sentences: the scale to start with, and what the scalers cost
+    std::vector<std::string> alarms; ///< alarms of all replays; scalers with the same alarm share a line
 };
 
 /// Reads the run and replays it. Progress is reported in bytes, then in replays. Throws what read_gradient_log() and

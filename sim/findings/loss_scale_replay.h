@@ -20,7 +20,7 @@ struct GradientStep {
     std::int64_t step = 0;
     double amax = 0;        ///< largest finite magnitude recorded
     double clean_scale = 0; ///< loss scale under which, by the record, no gradient overflowed; 0: none
-    /// Loss scale under which, by the record, a gradient overflowed; infinite: none.
+    /// Loss scale under which, by the record, a gradient overflowed; infinite: none. 0: any, as the loss was NaN.
     double overflow_scale = std::numeric_limits<double>::infinity();
     std::string largest{};           ///< name of the tensor that has amax, or overflowed
     MagnitudeHistogram magnitudes{}; ///< empty if no histogram was recorded

@@ -240,6 +240,7 @@ class RunReader {
         const Recording recording = find_tensors({path_});
         run_.errors.insert(run_.errors.end(), recording.errors.begin(), recording.errors.end());
         warn(recording.warnings);
+        run_.scale_stated = std::ranges::all_of(recording.tensors, &RecordedTensor::scale_stated);
         std::uint64_t bytes = 0;
         for (const RecordedTensor& t : recording.tensors) bytes += t.entry.bytes;
         if (run_.steps.empty() && !recording.tensors.empty()) {
@@ -250,8 +251,7 @@ class RunReader {
         measure_gradients(recording, threads_, sink(), run_.errors, begin(watch_, bytes));
         fs::path last;
         for (const RecordedTensor& t : recording.tensors) {
-            if (t.file == last) continue;
-            last = t.file;
+            if (t.file == std::exchange(last, t.file)) continue;
             const fs::path below = t.file == path_ ? fs::path() : t.file.lexically_relative(path_);
             run_.files.push_back(hashed(t.file, (fs::path(run_.name) / below).lexically_normal().string()));
         }

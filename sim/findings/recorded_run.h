@@ -108,6 +108,7 @@ struct RecordedRun {
     std::vector<std::optional<std::int64_t>> recorded; ///< first step with known gradients, by column
     std::vector<TensorRecord> tensors;                 ///< in order of appearance
     MagnitudeHistogram magnitudes;                     ///< over all of these tensors and steps
+    bool scale_stated = true;                          ///< false if a file of gradients states no loss scale
     NonfiniteRecord nonfinite;                         ///< without steps: there are none
     ScaleCurves scales;               ///< what loss scales do to them in usual_formats; compare() computes it
     std::vector<KindRecord> kinds;    ///< only if weights or activations were recorded; in the order of kind_groups

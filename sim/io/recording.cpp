@@ -272,6 +272,7 @@ class Finder {
                                .step = step,
                                .kind = kind,
                                .recorded_scale = is_gradient(kind) ? scale : 1,
+                               .scale_stated = !is_gradient(kind) || metadata.contains("loss_scale"),
                                .random_access = file.random_access(i)});
         }
         if (const auto dump = dump_path(file.path())) describe_dump(*dump, tensors);

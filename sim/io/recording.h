@@ -79,6 +79,7 @@ struct RecordedTensor {
     std::optional<std::int64_t> step{};
     TensorKind kind = TensorKind::weight_gradient;
     double recorded_scale = 1; ///< loss scale by which the stored values are still multiplied; 1 unless a gradient
+    bool scale_stated = true;  ///< by the file; false for gradients of which nothing says under which scale they are
     bool random_access = true; ///< whether its parts can be read by themselves (not of a compressed archive)
     std::string backward{};    ///< format in which the run's backward computes gradients; empty: not known
 };

@@ -25,20 +25,28 @@ const DTypeInfo* dtype_of(const FormatSpec& format) {
 }
 
 /// Numbers of any source dtype to codes of a format. FP32 goes through the batch loops, the rest number by number.
-void encode_chunk(const ConvertOptions& options, DType from, std::span<const std::byte> in, const BatchOptions& batch,
-                  std::span<std::uint32_t> codes) {
+/// Returns how many finite ones are NaN or infinite in the format.
+std::uint64_t encode_chunk(const ConvertOptions& options, DType from, std::span<const std::byte> in,
+                           const BatchOptions& batch, std::span<std::uint32_t> codes) {
+    const auto is_lost = [&](std::uint32_t code) { return unpack(options.to, code).kind > Kind::finite; };
+    std::uint64_t lost = 0;
     if (from == DType::f32 || from == DType::c64) {
         std::vector<float> values(codes.size());
         std::memcpy(values.data(), in.data(), in.size());
-        return encode(options.to, values, codes, batch);
+        encode(options.to, values, codes, batch);
+        for (std::size_t i = 0; i < codes.size(); ++i) lost += is_finite(values[i]) && is_lost(codes[i]);
+        return lost;
     }
     const int width = info(from).bits / info(from).numbers();
     const bool stochastic = options.policy.rounding == Rounding::stochastic;
     for (std::size_t i = 0; i < codes.size(); ++i) {
         Flags unused;
         const std::uint32_t random = stochastic ? batch.key.word(batch.first_index + i, options.policy.random_bits) : 0;
-        codes[i] = pack(options.to, unpack_number(from, packed_number(in, i, width)), options.policy, random, unused);
+        const Unpacked number = unpack_number(from, packed_number(in, i, width));
+        codes[i] = pack(options.to, number, options.policy, random, unused);
+        lost += number.kind <= Kind::finite && is_lost(codes[i]);
     }
+    return lost;
 }
 
 /// Codes packed at `width` bits each, lowest bits first.
@@ -80,7 +88,7 @@ Converted convert_file(const ConvertOptions& options, const std::function<void(s
     const std::vector<TensorEntry> entries = converted_entries(*file, options, target, stored);
     TensorWriter writer = create_tensor_file(options.out, entries, file->metadata());
 
-    Converted result{.tensors = entries.size(), .stored = stored, .codes = target != nullptr};
+    Converted result{.tensors = entries.size(), .elements = 0, .lost = 0, .stored = stored, .codes = target != nullptr};
     std::vector<std::uint32_t> codes;
     std::vector<float> values;
     std::vector<std::byte> in, out;
@@ -95,7 +103,7 @@ Converted convert_file(const ConvertOptions& options, const std::function<void(s
             const std::size_t n = std::min<std::uint64_t>(left, chunk_numbers);
             const std::size_t bytes = stream->read(std::span(in).first(n * width / 8));
             codes.resize(n);
-            encode_chunk(options, from, std::span(in).first(bytes), batch, codes);
+            result.lost += encode_chunk(options, from, std::span(in).first(bytes), batch, codes);
             if (target != nullptr) {
                 pack_codes(codes, target->bits, out);
                 writer.append(out);

@@ -20,6 +20,7 @@ struct ConvertOptions {
 
 struct Converted {
     std::uint64_t tensors = 0, elements = 0;
+    std::uint64_t lost = 0; ///< finite elements that are NaN or infinite in the format
     DType stored = DType::f32;
     bool codes = false; ///< whether codes of the format were stored, or FP32 words that hold its values
 };

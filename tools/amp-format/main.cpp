@@ -156,7 +156,7 @@ void interpret_conversion(const CLI::App& command, Options& options) {
         throw std::invalid_argument("--dtype changes nothing: it is for raw files");
 }
 
-void convert(const ConvertOptions& c) {
+void convert(const ConvertOptions& c, const Complain& complain) {
     const Converted done = [&c] {
         std::error_code none;
         const std::uintmax_t size = std::filesystem::file_size(c.in, none);
@@ -168,6 +168,11 @@ void convert(const ConvertOptions& c) {
     print_text(fmt::format("{}: {}, {}, stored as {}{}\n", printable(c.out.string()), plural(done.tensors, "tensor"),
                            plural(done.elements, "element"), what,
                            done.codes || c.quantize ? "" : "; files have no dtype for its codes"));
+    if (done.lost > 0)
+        complain(fmt::format("warning: {}: {} NaN or infinite in {}; amp-histogram says at which scale they fit, "
+                             "--overflow saturate stores the largest value instead",
+                             c.out.string(), plural(done.lost, "finite element") + (done.lost == 1 ? " is" : " are"),
+                             c.to.name));
 }
 
 CLI::App& add_convert(CommandLine& app, Options& options) {
@@ -206,7 +211,7 @@ CLI::App& add_eval(CommandLine& app, Options& options) {
     return e;
 }
 
-int run(int argc, char** argv) {
+int run(int argc, char** argv, const Complain& complain) {
     Options options;
     CommandLine app("amp-format", "Number formats: their facts, single numbers, tensor files and operations.",
                     examples);
@@ -248,7 +253,7 @@ int run(int argc, char** argv) {
     });
     if (exit) return *exit;
     if (eval_app) evaluate(options.eval);
-    else if (convert_app) convert(options.convert);
+    else if (convert_app) convert(options.convert, complain);
     else if (vectors_app) write_vectors(options.vectors);
     else print_text(text);
     return 0;
@@ -257,5 +262,6 @@ int run(int argc, char** argv) {
 } // namespace
 
 int main(int argc, char** argv) {
-    return exit_code({"amp-format"}, [&] { return run(argc, argv); });
+    const Complain complain{"amp-format"};
+    return exit_code(complain, [&] { return run(argc, argv, complain); });
 }

@@ -62,6 +62,9 @@ std::vector<std::pair<std::string, std::string>> definitions_of(const HistogramF
          "and 2: m begins with no and with one digit 1; 3, 4 and 5: it begins with two, and is below, at and above "
          "0.8125; 6 ... 26: it begins with 3 ... 23; 27: with more. A row ends with its last count that is not 0"},
     };
+    if (!findings.total.scale_stated)
+        all.emplace_back("scale_stated",
+                         "false for gradients whose file states no loss scale, which is then taken for 1; else absent");
     if (!findings.total.is_gradient())
         all.emplace_back("fit",
                          fmt::format("how a format holds tensors that no loss scale multiplies. held: no element "

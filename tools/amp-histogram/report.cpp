@@ -54,6 +54,7 @@ std::string subtitle_of(const HistogramFindings& findings) {
     std::set<std::string> files;
     for (const HistogramEntry& tensor : findings.tensors) files.insert(tensor.file);
     const std::string recorded = !total.recorded_scale ? "recorded scales divided out"
+                                 : !total.scale_stated ? "no loss scale stated, taken as unscaled"
                                  : *total.recorded_scale == 1
                                      ? "recorded unscaled"
                                      : fmt::format("recorded scale {} divided out", scale_text(*total.recorded_scale));

@@ -53,6 +53,7 @@ LineFigure sweep_figure(const AdamFindings& f) {
         if (eps > 0) at.push_back(std::log10(eps));
     figure.first = *std::ranges::min_element(at);
     figure.last = *std::ranges::max_element(at);
+    double most = 0;
     for (std::size_t s = 0; s < f.total.states.size(); ++s) {
         LineSeries decided{.name = "eps decides", .points = {}}, broken{.name = "NaN or infinite", .points = {}};
         for (std::size_t i = f.question.eps.size(); i-- > 0;) {
@@ -60,10 +61,12 @@ LineFigure sweep_figure(const AdamFindings& f) {
             const double x = std::log10(f.question.eps[i]);
             decided.points.emplace_back(x, 100 * Share{f.total.states[s].eps[i].dominated, f.total.nonzero}.rate());
             broken.points.emplace_back(x, 100 * Share{f.total.states[s].eps[i].nonfinite, f.total.elements}.rate());
+            most = std::max({most, decided.points.back().second, broken.points.back().second});
         }
         figure.panels.push_back(
             {.name = fmt::format("state in {}", f.question.states[s].name()), .note = {}, .series = {decided, broken}});
     }
+    if (most == 0) figure.range = {0, 1}; // the usual room around a line would go below 0 %
     return figure;
 }
 

@@ -314,6 +314,8 @@ void bind_entry(nb::module_& m) {
         .def_ro("shape", &HistogramEntry::shape)
         .def_ro("recorded_scale", &HistogramEntry::recorded_scale,
                 "The loss scale that the file's values contain; None where merged tensors differ in it.")
+        .def_ro("scale_stated", &HistogramEntry::scale_stated,
+                "False for gradients whose file states no loss scale, which is then taken for 1.")
         .def_ro("tensors", &HistogramEntry::tensors, "The number of tensors that were counted.")
         .def_ro("magnitudes", &HistogramEntry::magnitudes, "The MagnitudeStatistics.")
         .def_ro("fine", &HistogramEntry::fine,

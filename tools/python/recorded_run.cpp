@@ -177,6 +177,7 @@ void bind_run(nb::module_& m) {
                 "For each column the first step with known gradients; None without any.")
         .def_ro("tensors", &RecordedRun::tensors, "A TensorRecord for each tensor, in order of appearance.")
         .def_ro("magnitudes", &RecordedRun::magnitudes, "The Histogram of all gradients.")
+        .def_ro("scale_stated", &RecordedRun::scale_stated, "False if a file of gradients states no loss scale.")
         .def_ro("nonfinite", &RecordedRun::nonfinite, "A NonfiniteRecord, without steps if all are finite.")
         .def_ro("scales", &RecordedRun::scales, "The ScaleCurves of these gradients.")
         .def_ro("kinds", &RecordedRun::kinds,

@@ -106,6 +106,13 @@ bool tells_nothing(const AdamEffects& effects, const AdamQuestion& question) {
     return effects.nonzero == 0 || broken_steps(effects, question) == effects.elements;
 }
 
+std::string nothing_text(const AdamEffects& effects, const std::optional<std::int64_t>& step) {
+    const std::string of_step = step ? fmt::format(" of step {}", *step) : "";
+    return effects.least_log2 // of those that are finite and not zero
+               ? fmt::format("no weight{} is left finite: m and v keep the NaN of steps before", of_step)
+               : fmt::format("no gradient{} is finite and not zero", of_step);
+}
+
 bool is_open(const AdamEffects& effects, const AdamQuestion& question, const Censoring& censoring) {
     if (censoring.hides_terms() || !censoring.hides()) return censoring.hides_terms();
     const std::size_t e = eps_that_will_do(effects, question).value_or(question.usual_eps);
@@ -167,7 +174,8 @@ void advise(AdamFindings& findings) {
     for (AdamTensor& t : findings.tensors) t.muted_from = muting_eps(findings.question, t.effects);
     findings.muted_from = muting_eps(findings.question, findings.total);
     if (tells_nothing(findings.total, findings.question) && !findings.censoring.hides_any())
-        findings.advice = "Advice: none, as no gradient is finite and not zero." + about_broken(findings);
+        findings.advice =
+            fmt::format("Advice: none, as {}.{}", nothing_text(findings.total, findings.step), about_broken(findings));
     else
         findings.advice =
             "Advice: " + about_eps(findings) + about_muted(findings) + about_states(findings) + about_weights(findings);

@@ -17,6 +17,10 @@ std::optional<std::size_t> eps_that_will_do(const AdamEffects& effects, const Ad
 /// Whether no weight has a gradient that tells anything.
 bool tells_nothing(const AdamEffects& effects, const AdamQuestion& question);
 
+/// Why they tell nothing: "no gradient of step 90 is finite and not zero", or that m and v keep the NaN of another
+/// step. `step`: the examined one, if files name it.
+std::string nothing_text(const AdamEffects& effects, const std::optional<std::int64_t>& step);
+
 /// Whether what was recorded as zero, or as a sum of terms that may have been, could make the eps that will do one that
 /// decides more than few steps.
 bool is_open(const AdamEffects& effects, const AdamQuestion& question, const Censoring& censoring);

@@ -1,7 +1,6 @@
 #include <ampscope/sim/findings/detail/update_log.h>
 
 #include <ampscope/sim/base/text.h>
-#include <ampscope/sim/findings/detail/adam_source.h>
 #include <ampscope/sim/io/run_layout.h>
 #include <ampscope/sim/io/step_log.h>
 #include <ampscope/sim/io/text_file.h>
@@ -49,7 +48,26 @@ OptimizerOptions optimizer_of(const RunFacts& run, const AdamOptions& options) {
     return o;
 }
 
+bool is_finite_throughout(const RecordedTensor& t, OpenFiles& open) {
+    constexpr std::uint64_t block = 1 << 18;
+    const TensorPlace place{t.file, t.index, t.recorded_scale};
+    const std::uint64_t numbers = t.entry.count * static_cast<std::uint64_t>(info(t.entry.dtype).numbers());
+    for (std::uint64_t begin = 0; begin < numbers; begin += block)
+        if (!std::ranges::all_of(place.read(open, begin, std::min(begin + block, numbers)),
+                                 [](float g) { return std::isfinite(g); }))
+            return false;
+    return true;
+}
+
 } // namespace
+
+std::set<std::int64_t> steps_of(const GradientSeries& series) {
+    std::set<std::int64_t> steps;
+    for (const auto& [name, gradients] : series)
+        for (const RecordedTensor* t : gradients)
+            if (t->step) steps.insert(*t->step);
+    return steps;
+}
 
 UpdateLog::UpdateLog(const fs::path& run, const AdamOptions& options, const std::set<std::int64_t>& steps)
     : options_(options) {
@@ -58,7 +76,8 @@ UpdateLog::UpdateLog(const fs::path& run, const AdamOptions& options, const std:
     usual_ = final(recorded_);
     groups_ = facts.groups;
     const fs::path log = run / run_layout::metrics;
-    if (!is_there(log)) return;
+    has_steps_ = is_there(log);
+    if (!has_steps_) return;
     const auto note = [&](const StepMetrics& m, const nlohmann::ordered_json& line) {
         if (amp::was_skipped(m, line)) skipped_.push_back(m.step);
         if (!steps.contains(m.step)) return;
@@ -119,5 +138,24 @@ std::int64_t UpdateLog::updates(std::int64_t begin, std::int64_t end) const {
 }
 
 bool UpdateLog::was_skipped(std::int64_t step) const { return std::ranges::binary_search(skipped_, step); }
+
+void UpdateLog::leave_out_skipped(GradientSeries& series, OpenFiles& open) {
+    const std::set<std::int64_t> steps = steps_of(series);
+    if (!has_steps_) {
+        std::set<std::int64_t> overflowed;
+        for (const auto& [name, gradients] : series)
+            for (const RecordedTensor* t : gradients)
+                if (t->step && t->recorded_scale != 1 && !overflowed.contains(*t->step) &&
+                    !is_finite_throughout(*t, open))
+                    overflowed.insert(*t->step);
+        skipped_.assign(overflowed.begin(), overflowed.end());
+    }
+    if (std::ranges::all_of(steps, [&](std::int64_t step) { return was_skipped(step); })) return;
+    const auto is_left_out = [&](const RecordedTensor* t) {
+        return t->step && was_skipped(*t->step) && t->step != options_.step;
+    };
+    for (auto& [name, gradients] : series) std::erase_if(gradients, is_left_out);
+    std::erase_if(series, [](const auto& item) { return item.second.empty(); });
+}
 
 } // namespace amp::detail

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <ampscope/sim/findings/adam.h>
+#include <ampscope/sim/findings/detail/adam_source.h>
+#include <ampscope/sim/io/recording.h>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -13,6 +15,12 @@ namespace amp::detail {
 
 /// The settings with what the options state of them, which counts more than what was recorded.
 OptimizerOptions overridden(OptimizerOptions recorded, const AdamOptions& options);
+
+/// The gradients of each parameter, by their names.
+using GradientSeries = std::map<std::string, std::vector<const RecordedTensor*>>;
+
+/// The steps of which there are any.
+std::set<std::int64_t> steps_of(const GradientSeries& series);
 
 class UpdateLog {
   public:
@@ -28,6 +36,10 @@ class UpdateLog {
     /// The number of updates in steps [begin, end): of those that the loss scaler did not skip.
     [[nodiscard]] std::int64_t updates(std::int64_t begin, std::int64_t end) const;
     [[nodiscard]] bool was_skipped(std::int64_t step) const;
+    /// Leaves out the gradients of skipped steps, of which the optimizer saw nothing, but those of AdamOptions::step;
+    /// all stay if all steps were skipped. Without metrics.jsonl a step was skipped if a gradient of it is under a loss
+    /// scale and not finite.
+    void leave_out_skipped(GradientSeries& series, OpenFiles& open);
     /// Whether weight decay that Adam adds to gradients is left out of the settings.
     [[nodiscard]] bool leaves_out_decay() const { return leaves_out_decay_; }
 
@@ -43,6 +55,7 @@ class UpdateLog {
     std::map<std::string, std::size_t> groups_; ///< the group of parameters that are not in the first
     std::map<std::int64_t, std::vector<OptimizerOptions>> steps_;
     std::vector<std::int64_t> skipped_; ///< ascending
+    bool has_steps_ = false;            ///< whether metrics.jsonl tells which were
     bool leaves_out_decay_ = false;
 };
 
