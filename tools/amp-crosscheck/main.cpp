@@ -200,8 +200,7 @@ void add_run(CommandLine& app, Options& options) {
     r.add_option("--output", options.output, "Folder of the report")->capture_default_str();
     r.add_flag("--json", options.json,
                "Print the report to standard output in JSON; unlike other tools' --json it takes no file name, because "
-               "--output "
-               "names the folder of the file");
+               "--output names the folder of the file");
 }
 
 void add_vectors(CommandLine& app, Options& options) {
@@ -220,8 +219,7 @@ void add_vectors(CommandLine& app, Options& options) {
         ->check(one_of(std::array<std::string_view, 2>{"d_fp32", "d_fp16"}));
     v.add_flag("--json", options.json,
                "Print JSON to standard output; unlike other tools' --json it takes no file name, because the word "
-               "after it may "
-               "be a row or a FILE");
+               "after it may be a row or a FILE");
 }
 
 /// Takes the words of the command vectors for a row and files, or for files alone: what has a dot or a slash in it, or

@@ -223,8 +223,7 @@ int run(int argc, char** argv, const Complain& complain) {
     app.add_flag("--values", options.values, "List every value of a format of at most 16 bits");
     app.add_flag("--json", options.json,
                  "Print JSON to standard output; unlike other tools' --json it takes no file name, because the word "
-                 "after it may "
-                 "be a format or a number");
+                 "after it may be a format or a number");
     add_policy_options(app, options, true);
     const CLI::App& convert_app = add_convert(app, options);
     const CLI::App& eval_app = add_eval(app, options);
