@@ -109,7 +109,7 @@ std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& op
         ->transform(real_number(0, 1, Ends::low));
     app.add_option("--step", options.step,
                    "Examine the last recorded step up to this one; a warning says which, if it is an earlier one; "
-                   "default: the last one recorded")
+                   "default: the last one recorded that was not skipped")
         ->transform(whole_number(0, std::numeric_limits<std::int64_t>::max()));
     app.add_option("--assume-steps", options.assumed_steps,
                    "Number of steps that a single recorded gradient is taken to last; default 200")
