@@ -77,8 +77,8 @@ TEST_CASE("headers of scaled dot products that do not fit are named with the lin
                       scaled =
                           format_tool("vectors e2m1 dot --accumulate blackwell-mxf4nvf4 --scale e4m3 --k 32 --n 1").out;
     refuses(scaled, "scale: e4m3", "scale: e5m99", "line 7: ", "format 'e5m99' is out of range");
-    refuses(scaled, "block: 16", "block: 0", "line 11: ", "--block");
-    refuses(scaled, "# block: 16\n", "", "line 10: ", "--block");
+    refuses(scaled, "block: 16", "block: 0", "line 11: ", "[dot] block: expected the number of");
+    refuses(scaled, "# block: 16\n", "", "line 10: ", "[dot] block: expected the number of");
     refuses(scaled, "# scale: e4m3\n", "", "line 10: ", "lacks the key scale");
     refuses(scaled, "2*a_scale", "a_scale", "line 11: ", "expected columns: 32*a 32*b 2*a_scale 2*b_scale c result");
     refuses(plain, "seed: 0", "scale: e4m3\n# seed: 0", "line 12: ", "has the key scale, which add does not have");
