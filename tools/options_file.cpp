@@ -223,7 +223,7 @@ void OptionsFile::read(const std::string& path) {
 }
 
 std::vector<CLI::ConfigItem> OptionsFile::from_config(std::istream& /*same_file*/) const {
-    std::vector<CLI::ConfigItem> items;
+    std::vector<CLI::ConfigItem> given;
     for (TomlReader reader(path_, text_); reader.next_key();) {
         const int line = reader.line();
         CLI::ConfigItem item;
@@ -241,9 +241,9 @@ std::vector<CLI::ConfigItem> OptionsFile::from_config(std::istream& /*same_file*
         if (is_flag(*option) && values.front().text == "false") continue; // as if it were not given, which it is not
         for (const Value& v : values)
             item.inputs.push_back(v.has_quotes || takes_text(*option) ? v.text : plain_number(v.text));
-        items.push_back(std::move(item));
+        given.push_back(std::move(item));
     }
-    return items;
+    return given;
 }
 
 std::string OptionsFile::place_of(const std::string& name) const {

@@ -39,8 +39,8 @@ std::uint64_t AdamSource::block(OpenFiles& open, std::uint64_t numbers) const {
     if (std::ranges::any_of(gradients, is_stream)) return std::max<std::uint64_t>(numbers, 1);
     constexpr std::uint64_t most = 1 << 16, least = 1 << 12, room = 1 << 24, updates = 1 << 24;
     const std::uint64_t fitting = std::clamp(room / gradients.size() / least * least, least, most);
-    const auto steps = static_cast<std::uint64_t>(std::reduce(repeats.begin(), repeats.end()));
-    return std::clamp<std::uint64_t>(updates * gradients.size() / std::max<std::uint64_t>(steps, 1), 1, fitting);
+    const auto made = static_cast<std::uint64_t>(std::reduce(repeats.begin(), repeats.end()));
+    return std::clamp<std::uint64_t>(updates * gradients.size() / std::max<std::uint64_t>(made, 1), 1, fitting);
 }
 
 AdamHistory AdamSource::read(OpenFiles& open, std::uint64_t begin, std::uint64_t end) const {
