@@ -6,6 +6,8 @@
 #include <ampscope/formats/environment.h>
 #include <ampscope/sim/optim/loss_scaler.h>
 
+#include <fmt/format.h>
+
 #include <xmmintrin.h>
 
 using namespace amp;
