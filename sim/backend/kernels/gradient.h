@@ -1,6 +1,7 @@
 // Element-wise ops on gradients.
 #pragma once
 
+#include <ampscope/formats/codec.h>
 #include <ampscope/sim/backend/kernels/kernel.h>
 #include <ampscope/sim/program/ops/gradient.h>
 
