@@ -1,4 +1,5 @@
 // amp-loss-scale as users run it: run folders, recorded gradients, logs of other programs, and bad input.
+#include "recorded_files.h"
 #include "tool.h"
 
 #include <doctest/doctest.h>
@@ -77,6 +78,45 @@ TEST_CASE("gradients in files need no log") {
     CHECK(input["replays"][0]["steps"] == 51); // steps between are assumed to be like the one before
     CHECK(input["replays"][0]["known"]["unknown"] == 49);
     CHECK(contains(input["advice"].get<std::string>(), "Start at 2^"));
+}
+
+TEST_CASE("every tool divides out the loss scale that it is told, where files state none or another") {
+    const Scratch scratch;
+    const std::vector<float> gradient = {0x1p-14F, 3, 0, -0x1p-20F, 1000};
+    const auto written_by = [&](const char* folder, const char* scale) {
+        std::map<std::string, std::string> metadata;
+        if (*scale != 0) metadata["loss_scale"] = scale;
+        fs::create_directory(scratch / folder);
+        for (const char* step : {"g_0.safetensors", "g_1.safetensors"})
+            save(scratch / folder / step, {{"w.grad", gradient}}, metadata);
+        return std::string(folder);
+    };
+    const std::string said = written_by("said", "1024"), silent = written_by("silent", ""),
+                      wrong = written_by("wrong", "8");
+    for (const char* tool : {AMP_HISTOGRAM, AMP_LOSS_SCALE, AMP_ADAM, AMP_REPORT}) {
+        CAPTURE(tool);
+        // Each folder is in turn the one of that name: all that is printed is then the same, but for hashes of files.
+        const auto answer = [&](const std::string& folder, const std::string& options) {
+            fs::rename(scratch / folder, scratch / "g");
+            const Outcome out =
+                run_command(fmt::format("cd {} && {} g {} --json -", scratch.folder().string(), tool, options));
+            fs::rename(scratch / "g", scratch / folder);
+            REQUIRE_MESSAGE(out.code == 0, out.err);
+            Json json = Json::parse(out.out);
+            for (const char* of_files : {"files", "command"}) json.erase(of_files);
+            return json;
+        };
+        const Json right = answer(said, "");
+        CHECK(answer(silent, "") != right);
+        CHECK(answer(wrong, "") != right);
+        CHECK(answer(silent, "--recorded-scale 2^10") == right);
+        CHECK(answer(wrong, "--recorded-scale 1024") == right);
+        CHECK(contains(run_command(fmt::format("{} {} --recorded-scale -3", tool, (scratch / "said").string())).err,
+                       "--recorded-scale: scale '-3': expected 2^K or a positive number"));
+    }
+    const std::string log = written(scratch, "log.csv", "step,amax\n0,3\n");
+    CHECK(contains(replay(log + " --recorded-scale 8").err, "is for gradients in files"));
+    CHECK(run_command(AMP_REPORT " --recorded-scale 8").code == 2);
 }
 
 TEST_CASE("what is said of the format of gradients is known") {

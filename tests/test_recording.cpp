@@ -217,6 +217,12 @@ TEST_CASE("of repeated tensors the file that states the loss scale is kept; unde
     CHECK(two.tensors[0].file == scaled);
     CHECK(two.warnings.size() == 1);
     CHECK(find_tensors({silent, scaled, other}).tensors.size() == 2);
+    const Recording told = find_tensors({silent, scaled, other}, {}, {.recorded_scale = 256});
+    REQUIRE(told.tensors.size() == 1);
+    CHECK(told.tensors[0].recorded_scale == 256);
+    CHECK(told.tensors[0].scale_stated);
+    const FindOptions weights{.unstated = TensorKind::weight, .recorded_scale = 256};
+    CHECK(find_tensors({record(scratch / "p.safetensors", {"p"})}, {}, weights).tensors.at(0).recorded_scale == 1);
 }
 
 TEST_CASE("raw files take part where a dtype is given") {

@@ -381,5 +381,6 @@ TEST_CASE("the page does not claim to divide out a loss scale that no file state
         return report(save(scratch / name, {{"w.grad", {1, 2}}}, metadata).string() + " --markdown -").out;
     };
     CHECK(contains(page("said.safetensors", {{"loss_scale", "1024"}}), "; the loss scale is divided out."));
-    CHECK(contains(page("unsaid.safetensors", {}), "; their files state no loss scale, and none is divided out."));
+    CHECK(contains(page("unsaid.safetensors", {}),
+                   "; their files state no loss scale, and none is divided out (--recorded-scale)."));
 }

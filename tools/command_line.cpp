@@ -1,5 +1,6 @@
 #include <ampscope/tools/command_line.h>
 
+#include <ampscope/sim/analysis/gate.h>
 #include <ampscope/sim/base/number.h>
 #include <ampscope/sim/base/ranks.h>
 #include <ampscope/sim/io/run_layout.h>
@@ -157,6 +158,19 @@ void CommandLine::add_tensor(std::string& pattern) {
 
 void CommandLine::add_worst(std::size_t& rows, const std::string& help) {
     add_option("--worst", rows, help)->transform(whole_number(0, 1'000'000'000));
+}
+
+void CommandLine::add_recorded_scale(std::optional<double>& scale) {
+    const auto to_number = [](std::string& text) -> std::string {
+        try {
+            text = fmt::format("{}", parse_scale(text));
+        } catch (const std::invalid_argument& error) {
+            return error.what();
+        }
+        return "";
+    };
+    add_option("--recorded-scale", scale, "Loss scale that the gradients still contain; overrides their files'")
+        ->transform(CLI::Validator(to_number, ""));
 }
 
 CLI::Option* CommandLine::add_threads(int& threads) {

@@ -44,6 +44,7 @@ class CommandLine : public CLI::App {
     void add_html(std::string& path);
     void add_tensor(std::string& pattern);
     void add_worst(std::size_t& rows, const std::string& help = "Rows in tables of tensors; 0: all; default 10");
+    void add_recorded_scale(std::optional<double>& scale);
     CLI::Option* add_threads(int& threads);
     /// --config: options from a file. Errors in what it gives begin with "FILE:LINE: ".
     void add_config(const std::string& description);

@@ -64,7 +64,7 @@ class Collector {
     }
 
     AdamFindings run(const Watch& watch) {
-        const Recording recording = find_tensors({path_});
+        const Recording recording = find_tensors({path_}, {}, {.recorded_scale = options_.recorded_scale});
         findings_.warnings.insert(findings_.warnings.end(), recording.warnings.begin(), recording.warnings.end());
         findings_.errors = recording.errors;
         const std::vector<CheckpointParameter> parameters = parameters_in(recording);

@@ -26,12 +26,13 @@ struct AdamOptions {
     std::optional<OptimizerOptions> optimizer; ///< if not given: as run.json says, else AdamW
     /// If not given: as the log says of the step and the parameter's group, or run.json, else the optimizer's.
     std::optional<double> learning_rate, beta1, beta2;
-    std::optional<double> usual_eps;  ///< the eps that advice is about; if not given: found in the same way
-    std::optional<std::int64_t> step; ///< the step to examine; if not given: the last one recorded
-    std::int64_t assumed_steps = 200; ///< a single recorded gradient is assumed to last so many steps
-    std::optional<std::regex> tensor; ///< only tensors whose names contain a match
-    bool tensor_ratios = false;       ///< keep EpsEffects::ratio of every tensor: dozens of tables each
-    int threads = 0;                  ///< 0: every core; results do not depend on it
+    std::optional<double> recorded_scale; ///< loss scale of the gradients, whatever their files state
+    std::optional<double> usual_eps;      ///< the eps that advice is about; if not given: found in the same way
+    std::optional<std::int64_t> step;     ///< the step to examine; if not given: the last one recorded
+    std::int64_t assumed_steps = 200;     ///< a single recorded gradient is assumed to last so many steps
+    std::optional<std::regex> tensor;     ///< only tensors whose names contain a match
+    bool tensor_ratios = false;           ///< keep EpsEffects::ratio of every tensor: dozens of tables each
+    int threads = 0;                      ///< 0: every core; results do not depend on it
 };
 
 /// eps from 1e-4 to 1e-15 in factors of ten; state and weights in FP32, BF16 and FP16.

@@ -167,6 +167,7 @@ void ask_adam(ComparisonGroup& group, const ComparisonOptions& options, const Wa
     if (group.evidence == nullptr || !may_be_adam(group.evidence->facts)) return;
     AdamOptions asked = standard_adam_options();
     asked.threads = options.threads;
+    asked.recorded_scale = group.evidence->recorded_scale;
     try {
         group.adam = adam_findings(group.evidence->path, asked, watch);
         group.adam->name = group.evidence->name;
@@ -214,7 +215,11 @@ ComparisonFindings comparison_findings(const std::vector<std::filesystem::path>&
     ComparisonFindings findings;
     const auto read = [&](const std::filesystem::path& run) {
         const std::string name = options.base.empty() ? run : run.lexically_relative(options.base);
-        findings.runs.push_back(read_run(run, name, options.threads, watch, options.recommendation.limit));
+        findings.runs.push_back(read_run(run, name,
+                                         {.limit = options.recommendation.limit,
+                                          .recorded_scale = options.recorded_scale,
+                                          .threads = options.threads},
+                                         watch));
         const RecordedRun& last = findings.runs.back();
         findings.warnings.insert(findings.warnings.end(), last.warnings.begin(), last.warnings.end());
         findings.errors.insert(findings.errors.end(), last.errors.begin(), last.errors.end());

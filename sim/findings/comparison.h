@@ -141,7 +141,8 @@ struct ComparisonOptions {
     RecommendationOptions recommendation; ///< how to recommend a loss scale
     ComparisonLimits limits;
     std::filesystem::path base; ///< runs are named by their paths relative to it; empty: by their paths as given
-    int threads = 0;            ///< 0: every core; results do not depend on it
+    std::optional<double> recorded_scale{}; ///< loss scale of all gradients in files, whatever they state
+    int threads = 0;                        ///< 0: every core; results do not depend on it
 };
 
 /// The result of comparing recorded runs. It can be moved, but not copied: groups point to runs.

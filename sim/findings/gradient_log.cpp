@@ -161,7 +161,7 @@ GradientLog read_log(const fs::path& path, const GradientLogOptions& options, co
 GradientLog read_recording(const fs::path& path, const GradientLogOptions& options, const Watch& watch) {
     GradientLog log;
     log.name = path.string();
-    Recording recording = find_tensors({path});
+    Recording recording = find_tensors({path}, {}, {.recorded_scale = options.recorded_scale});
     std::erase_if(recording.tensors, [](const RecordedTensor& t) { return !is_gradient(t.kind); });
     std::set<std::string_view> stored;
     for (const RecordedTensor& t : recording.tensors) stored.insert(t.entry.stored().format);
@@ -219,7 +219,12 @@ GradientLog read_gradient_log(const fs::path& path, const GradientLogOptions& op
     const std::string extension = path.extension();
     const bool text = extension == ".csv" || extension == ".tsv" || extension == ".jsonl" || extension == ".json" ||
                       extension == ".ndjson" || is_pipe(path);
-    if (text || is_there(path / run_layout::metrics)) return read_log(path, options, watch);
+    if (text || is_there(path / run_layout::metrics)) {
+        if (options.recorded_scale)
+            throw std::invalid_argument(fmt::format(
+                "[loss_scale] recorded_scale: is for gradients in files; {} is a log of its own", path.string()));
+        return read_log(path, options, watch);
+    }
     return read_recording(path, options, watch);
 }
 

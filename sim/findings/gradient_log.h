@@ -25,6 +25,7 @@ struct GradientLogOptions {
     FormatSpec format = amp::format("fp16");            ///< format of gradients in backward
     LogColumns columns;                                 ///< names of a log's columns, if they are not the usual ones
     NamedScaler recorded_under = named_scaler("torch"); ///< scaler assumed for logs without a scale
+    std::optional<double> recorded_scale;               ///< loss scale of gradients in files, whatever they state
     int threads = 0;                                    ///< 0: every core; results do not depend on it
 };
 
@@ -49,7 +50,8 @@ struct GradientLog {
 
 /// Reads metrics.jsonl and histograms.jsonl of a run folder; or any program's log (.csv, .tsv, .jsonl, .json, .ndjson,
 /// a pipe), which has no more than amax; or gradients in a file or folder, which are measured. Progress is reported in
-/// bytes. Throws FileError, or RecordingError with a line for each file, if nothing can be read.
+/// bytes. Throws FileError, or RecordingError with a line for each file, if nothing can be read, and
+/// std::invalid_argument for a recorded_scale of what has a log.
 GradientLog read_gradient_log(const std::filesystem::path& path, const GradientLogOptions& options,
                               const Watch& watch = {});
 

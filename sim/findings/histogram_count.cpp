@@ -21,7 +21,7 @@ namespace amp {
 
 namespace {
 
-HistogramEntry describe(const RecordedTensor& tensor, const HistogramOptions& options) {
+HistogramEntry describe(const RecordedTensor& tensor) {
     HistogramEntry entry;
     entry.file = tensor.file.string();
     entry.name = tensor.entry.name;
@@ -30,8 +30,8 @@ HistogramEntry describe(const RecordedTensor& tensor, const HistogramOptions& op
     entry.kinds = {tensor.kind};
     entry.dtype = tensor.entry.stored().name;
     entry.shape = tensor.entry.shape;
-    entry.recorded_scale = options.recorded_scale.value_or(tensor.recorded_scale);
-    entry.scale_stated = options.recorded_scale || tensor.scale_stated;
+    entry.recorded_scale = tensor.recorded_scale;
+    entry.scale_stated = tensor.scale_stated;
     return entry;
 }
 
@@ -117,7 +117,7 @@ HistogramEntry count_piece(const detail::Piece& piece, const TensorFile& file, d
                            const Progress& progress) {
     const HistogramOptions& options = selection.options;
     const RecordedTensor& tensor = *piece.tensor;
-    HistogramEntry entry = describe(tensor, options);
+    HistogramEntry entry = describe(tensor);
     if (piece.shard) count_part(entry, file, tensor, *piece.shard, options, progress);
     else count(entry, file, tensor.index, options, progress);
     entry.censoring = censoring_of(tensor, entry.magnitudes.histogram, *entry.recorded_scale);
@@ -215,7 +215,8 @@ Selection::Selection(const std::vector<std::filesystem::path>& paths, const Hist
                              {.state = !(kinds & KindSet{TensorKind::weight, TensorKind::state}).empty(),
                               .logs = true,
                               .unstated = unstated_kind(kinds),
-                              .by_name = asked.tensor.has_value()})),
+                              .by_name = asked.tensor.has_value(),
+                              .recorded_scale = asked.recorded_scale})),
       recipes(asked.recipes.begin(), asked.recipes.end()) {
     findings.warnings = unneeded_options(options.open, {&recording});
     findings.warnings.insert(findings.warnings.end(), recording.warnings.begin(), recording.warnings.end());

@@ -81,7 +81,7 @@ class ShardPlan {
         for (const RecordedTensor& t : selection_.recording.tensors)
             add(fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}", t.file.string(), t.entry.name, t.step.value_or(-1),
                             t.entry.bytes, info(t.entry.dtype).name, t.entry.stored().name, name_of(t.kind), t.backward,
-                            selection_.options.recorded_scale.value_or(t.recorded_scale)));
+                            t.recorded_scale));
         for (const RecordedLog& log : selection_.recording.logs)
             add(fmt::format("{}\n{}", log.file.string(), file_bytes(log.file)));
         return all.text();

@@ -37,15 +37,10 @@ std::uint64_t count_at(const Json& json, const char* key) {
     return found != json.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
 }
 
-double real_at(const Json& json, const char* key) {
-    const auto found = json.find(key);
-    return found != json.end() && found->is_number() ? found->get<double>() : 0;
-}
-
 class RunReader {
   public:
-    RunReader(const fs::path& path, const std::string& name, int threads, const Watch& watch, double limit)
-        : path_(path), threads_(threads), watch_(watch), kinds_(limit) {
+    RunReader(const fs::path& path, const std::string& name, const ReadRunOptions& options, const Watch& watch)
+        : path_(path), options_(options), watch_(watch), kinds_(options.limit) {
         run_.path = path;
         run_.name = name;
     }
@@ -62,6 +57,9 @@ class RunReader {
                 fmt::format("{}: has no run.json, which says what was trained and how: its folder's name, {}, is taken "
                             "for its precision; it is compared only with others that have none, as if trained alike",
                             run_.name, run_.label));
+        if (options_.recorded_scale)
+            run_.warnings.push_back(run_.name + ": states its loss scales itself; --recorded-scale is for gradients in "
+                                                "files without a run");
         attempt([&] { read_result(); });
         attempt([&] { read_steps(progress); });
         if (is_there(path_ / layout::histograms))
@@ -80,6 +78,7 @@ class RunReader {
 
     RecordedRun read_gradients() {
         run_.label = run_.name;
+        run_.recorded_scale = options_.recorded_scale;
         measure();
         run_.kinds = kinds_.records(run_.magnitudes, run_.censoring());
         if (run_.tensors.empty() && !run_.errors.empty()) throw RecordingError(run_.errors);
@@ -163,8 +162,9 @@ class RunReader {
             ScaledCasts casts{.nonzero = count_at(values, "nonzero"),
                               .underflow = count_at(values, "underflow"),
                               .saturated = count_at(values, "saturated")};
-            const double amax = real_at(values, "amax");
-            const double scale = real_at(values, values.contains("least_scale") ? "least_scale" : "scale");
+            const double amax = number_at(values, "/amax").value_or(0);
+            const std::optional<double> least = number_at(values, "/least_scale");
+            const double scale = least ? *least : number_at(values, "/scale").value_or(0);
             if (amax > 0 && scale > 0)
                 casts.least = casts.most = std::log2(amax) + std::log2(scale) - largest_log2_[sum.format];
             by_format[static_cast<std::size_t>(at)].merge(casts);
@@ -237,7 +237,7 @@ class RunReader {
     }
 
     void measure() {
-        const Recording recording = find_tensors({path_});
+        const Recording recording = find_tensors({path_}, {}, {.recorded_scale = run_.recorded_scale});
         run_.errors.insert(run_.errors.end(), recording.errors.begin(), recording.errors.end());
         warn(recording.warnings);
         run_.scale_stated = std::ranges::all_of(recording.tensors, &RecordedTensor::scale_stated);
@@ -248,7 +248,7 @@ class RunReader {
             const auto [first, last] = std::ranges::minmax(recording.tensors, {}, step);
             run_.columns = {step(first), step(last)};
         }
-        measure_gradients(recording, threads_, sink(), run_.errors, begin(watch_, bytes));
+        measure_gradients(recording, options_.threads, sink(), run_.errors, begin(watch_, bytes));
         fs::path last;
         for (const RecordedTensor& t : recording.tensors) {
             if (t.file == std::exchange(last, t.file)) continue;
@@ -258,7 +258,7 @@ class RunReader {
     }
 
     fs::path path_;
-    int threads_;
+    const ReadRunOptions& options_;
     const Watch& watch_;
     detail::KindRecords kinds_;
     RecordedRun run_;
@@ -391,8 +391,8 @@ fs::path only_run(const fs::path& path) {
                     fmt::format("holds {} runs, each of its own; name one: {}", runs.size(), fmt::join(names, ", ")));
 }
 
-RecordedRun read_run(const fs::path& path, const std::string& name, int threads, const Watch& watch, double limit) {
-    RunReader reader(path, name, threads, watch, limit);
+RecordedRun read_run(const fs::path& path, const std::string& name, const ReadRunOptions& options, const Watch& watch) {
+    RunReader reader(path, name, options, watch);
     const bool folder = is_there(path / layout::configuration) || is_there(path / layout::metrics);
     return folder ? reader.read_folder() : reader.read_gradients();
 }

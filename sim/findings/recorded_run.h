@@ -109,6 +109,7 @@ struct RecordedRun {
     std::vector<TensorRecord> tensors;                 ///< in order of appearance
     MagnitudeHistogram magnitudes;                     ///< over all of these tensors and steps
     bool scale_stated = true;                          ///< false if a file of gradients states no loss scale
+    std::optional<double> recorded_scale;              ///< taken for its gradients' in place of what files state
     NonfiniteRecord nonfinite;                         ///< without steps: there are none
     ScaleCurves scales;               ///< what loss scales do to them in usual_formats; compare() computes it
     std::vector<KindRecord> kinds;    ///< only if weights or activations were recorded; in the order of kind_groups
@@ -142,10 +143,17 @@ std::vector<std::filesystem::path> find_runs(const std::filesystem::path& path, 
 /// there are several, or if the path does not exist.
 std::filesystem::path only_run(const std::filesystem::path& path);
 
-/// Reads a run folder, or gradients in files. `name` is its name in findings; `limit` is that of underflow / nonzero in
-/// tensors that a format holds. Progress is reported in bytes. Parts that
-/// cannot be read become errors or warnings. Throws FileError or RecordingError if nothing can be read.
-RecordedRun read_run(const std::filesystem::path& path, const std::string& name, int threads, const Watch& watch = {},
-                     double limit = RecommendationOptions().limit);
+/// Options for reading a run.
+struct ReadRunOptions {
+    double limit = RecommendationOptions().limit; ///< of underflow / nonzero in tensors that a format holds
+    std::optional<double> recorded_scale{};       ///< loss scale of gradients in files, whatever they state
+    int threads = 0;                              ///< 0: every core; results do not depend on it
+};
+
+/// Reads a run folder, or gradients in files. `name` is its name in findings. Progress is reported in bytes. Parts that
+/// cannot be read become errors or warnings; so does a recorded_scale for a run folder, which states its scales itself.
+/// Throws FileError or RecordingError if nothing can be read.
+RecordedRun read_run(const std::filesystem::path& path, const std::string& name, const ReadRunOptions& options,
+                     const Watch& watch = {});
 
 } // namespace amp

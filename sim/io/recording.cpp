@@ -256,6 +256,8 @@ class Finder {
             scale = parse_metadata<double>(file, "loss_scale", it->second);
         if (!(scale > 0) || !std::isfinite(scale))
             throw FileError(file.path(), "metadata: loss_scale must be positive and finite");
+        const bool states_scale = find_.recorded_scale || metadata.contains("loss_scale");
+        scale = find_.recorded_scale.value_or(scale);
         const std::map<std::string, TensorKind> kinds = stated_kinds(file);
         const bool is_checkpoint = std::ranges::any_of(
             file.tensors(), [](const TensorEntry& entry) { return state_name(entry.name).has_value(); });
@@ -272,7 +274,7 @@ class Finder {
                                .step = step,
                                .kind = kind,
                                .recorded_scale = is_gradient(kind) ? scale : 1,
-                               .scale_stated = !is_gradient(kind) || metadata.contains("loss_scale"),
+                               .scale_stated = !is_gradient(kind) || states_scale,
                                .random_access = file.random_access(i)});
         }
         if (const auto dump = dump_path(file.path())) describe_dump(*dump, tensors);

@@ -111,6 +111,7 @@ struct FindOptions {
     /// Whether to list replicas/ of run folders, where it is there, in place of gradients/.
     bool replicas = false;
     bool repeats = false; ///< whether to list a tensor again that has the bytes of one in another file
+    std::optional<double> recorded_scale{}; ///< loss scale of all gradients, whatever their files state
 };
 
 /// Expands paths to tensors; folders recursively. Files are read in the order of their paths, however they are given,
@@ -123,8 +124,9 @@ struct FindOptions {
 /// .compensation, .delayed_scale or .amax_history are of state, the others weights; elsewhere names that end in
 /// .out.grad are of activation gradients, others in .grad of weight gradients, those of a checkpoint's optimizer
 /// (optimizer_state.h) of state, all others in its file of weights, and those in other files of the kind `unstated`.
-/// Scale of gradients: metadata "loss_scale", else 1; of other kinds: 1. Of files of TransformerEngine's DumpTensors,
-/// the path says step, kind, layer and rank, and a tensor is named "rank_0.LAYER_TENSOR.high_precision" (dump_path.h).
+/// Scale of gradients: find.recorded_scale, else metadata "loss_scale", else 1; of other kinds: 1. Of files of
+/// TransformerEngine's DumpTensors, the path says step, kind, layer and rank, and a tensor is named
+/// "rank_0.LAYER_TENSOR.high_precision" (dump_path.h).
 /// Tensors of the same name, step and bytes are listed once, with a warning, from a file that states the scale if there
 /// is one, unless find.repeats; under two different stated scales both are listed, and so are single numbers of an
 /// optimizer's state, such as its steps, which many checkpoints have in common. Files that cannot be read become

@@ -32,7 +32,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const amp::report_tool::ReportOptions options;
     amp::report_tool::Report report;
     try {
-        for (const char* name : {"run", "other"}) report.findings.runs.push_back(amp::read_run(folder, name, 1));
+        for (const char* name : {"run", "other"})
+            report.findings.runs.push_back(amp::read_run(folder, name, {.threads = 1}));
     } catch (const amp::FileError&) {
         return 0;
     } catch (const amp::RecordingError&) {

@@ -114,6 +114,7 @@ std::optional<int> parse_command_line(int argc, char** argv, AdamToolOptions& op
     app.add_option("--assume-steps", options.assumed_steps,
                    "Number of steps that a single recorded gradient is taken to last; default 200")
         ->transform(whole_number(1, 1'000'000));
+    app.add_recorded_scale(options.recorded_scale);
     app.add_tensor(words.tensor);
     app.add_worst(options.worst);
     app.add_json(options.json);

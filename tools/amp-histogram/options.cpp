@@ -155,8 +155,8 @@ fs::path sample_folder() {
 /// The words of the command line, before they mean anything.
 struct Words {
     std::vector<std::string> paths, formats, scales, gates, kinds, recipes;
-    std::string recorded_scale, tensor, step, by = "tensor", rounding = "nearest_even", overflow = "infinity", dtype,
-                                              shape, as, hardware, shard;
+    std::string tensor, step, by = "tensor", rounding = "nearest_even", overflow = "infinity", dtype, shape, as,
+                              hardware, shard;
     RandomOptions random;
     bool flush_subnormals = false;
 };
@@ -173,7 +173,6 @@ void interpret(const CLI::App& app, const Words& words, HistogramToolOptions& op
     options.elements = element_formats(options.formats);
     if (options.formats.empty()) options.formats.assign(usual_specs.begin(), usual_specs.end());
     options.scales = parse_scales(words.scales);
-    if (!words.recorded_scale.empty()) options.recorded_scale = parse_scale(words.recorded_scale);
     options.policy.rounding = parse_name<Rounding>("rounding", rounding_names, words.rounding);
     options.policy.overflow = parse_name<Overflow>("overflow", overflow_names, words.overflow);
     words.random.apply_to(options.policy, app);
@@ -214,8 +213,7 @@ std::optional<int> parse_command_line(int argc, char** argv, HistogramToolOption
         ->delimiter(',');
     app.add_option("--scale", words.scales, "Further loss scales: 1,2^10,3.5 or exponents of two LO:HI")
         ->delimiter(',');
-    app.add_option("--recorded-scale", words.recorded_scale,
-                   "Loss scale that the values still contain; overrides the file's");
+    app.add_recorded_scale(options.recorded_scale);
     app.add_tensor(words.tensor);
     app.add_option("--step", words.step, "Only step A, or steps A:B (both included; either may be left out)");
     app.add_option("--kind", words.kinds,

@@ -69,6 +69,7 @@ std::optional<int> parse_command_line(int argc, char** argv, LossScaleToolOption
     app.add_flag("--sweep", options.sweep,
                  "Also replay constant scales and settings of torch's scaler, and list those that lose least");
     app.add_option("--format", words.format, "Format of gradients in backward; default fp16");
+    app.add_recorded_scale(options.recorded_scale);
     app.add_recommendation(options.recommendation, "advised");
     app.add_json(options.json);
     app.add_svg(options.svg, "Draw the scales over the steps");

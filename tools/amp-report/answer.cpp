@@ -83,8 +83,11 @@ Report ask(const ReportOptions& options, const Tell& tell, const Watch& watch) {
     Report report;
     std::optional<TemporaryFolder> scratch;
     std::vector<fs::path> paths = options.paths;
-    ComparisonOptions asked{
-        .recommendation = options.recommendation, .limits = options.limits, .base = {}, .threads = options.threads};
+    ComparisonOptions asked{.recommendation = options.recommendation,
+                            .limits = options.limits,
+                            .base = {},
+                            .recorded_scale = options.recorded_scale,
+                            .threads = options.threads};
     if (paths.empty()) {
         asked.base = options.keep.empty() ? scratch.emplace().path() : options.keep;
         report.commands = train_standard(options.standard, asked.base, options.threads, watch);

@@ -146,13 +146,14 @@ class Writer {
     void gradients(const RecordedRun& run) {
         heading("Gradients", 3);
         const Censoring hidden = run.censoring();
-        paragraph(fmt::format("Of {}: {}, {} over all recorded steps; {}.{}", run.name,
-                              plural(run.tensors.size(), "tensor"), plural(run.magnitudes.count(), "element"),
-                              run.scale_stated ? "the loss scale is divided out"
-                                               : "their files state no loss scale, and none is divided out",
-                              hidden.hides_any() ? fmt::format(" What underflows may be more than is shown, as {}.",
-                                                               censoring_text(hidden))
-                                                 : ""));
+        paragraph(fmt::format(
+            "Of {}: {}, {} over all recorded steps; {}.{}", run.name, plural(run.tensors.size(), "tensor"),
+            plural(run.magnitudes.count(), "element"),
+            run.scale_stated ? "the loss scale is divided out"
+                             : "their files state no loss scale, and none is divided out (--recorded-scale)",
+            hidden.hides_any()
+                ? fmt::format(" What underflows may be more than is shown, as {}.", censoring_text(hidden))
+                : ""));
         document_.add(magnitude_figures(run));
         document_.add(rate_figure(run, options_.recommendation));
         document_.add(zeroed_figures(run));

@@ -41,6 +41,8 @@ void interpret(const CommandLine& app, const std::vector<std::string>& paths, Re
     if ((app.count("--seeds") > 0 || app.count("--steps") > 0 || app.count("--comparison") > 0) && !paths.empty())
         throw std::invalid_argument("--comparison, --seeds and --steps are for what amp-report trains; these runs are "
                                     "trained already");
+    if (app.count("--recorded-scale") > 0 && paths.empty())
+        throw std::invalid_argument("--recorded-scale needs a PATH: gradients in files that still contain it");
     if (options.collectives) check_collectives(app);
 }
 
@@ -93,6 +95,7 @@ std::optional<int> parse_command_line(int argc, char** argv, ReportOptions& opti
         ->transform(real_number(1, std::numeric_limits<double>::infinity(), Ends::low));
     app.add_option("--spike-window", options.limits.spikes.window, "Median over this many steps before; default 50")
         ->transform(whole_number(10, 1000));
+    app.add_recorded_scale(options.recorded_scale);
     app.add_recommendation(options.recommendation, "advised");
     app.add_worst(options.worst);
     app.add_threads(options.threads);

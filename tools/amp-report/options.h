@@ -12,10 +12,10 @@
 
 namespace amp::report_tool {
 
-/// How much the standard comparison trains.
 /// What amp-report trains by itself; see standard.cpp.
 inline constexpr std::array<std::string_view, 2> comparison_names = {"standard", "fp4"};
 
+/// How much of it.
 struct StandardOptions {
     std::string comparison = "standard"; ///< one of comparison_names
     int seeds = 8;
@@ -29,7 +29,8 @@ struct ReportOptions {
     StandardOptions standard;
     RecommendationOptions recommendation;
     ComparisonLimits limits;
-    bool collectives = false; ///< report on what adding up the paths' gradients costs, each step a replica
+    std::optional<double> recorded_scale; ///< of gradients in files; none: as they state it
+    bool collectives = false;             ///< report on what adding up the paths' gradients costs, each step a replica
     std::size_t worst = 10;
     int threads = 0;
     std::string command; ///< the command as it was typed

@@ -178,6 +178,8 @@ void bind_run(nb::module_& m) {
         .def_ro("tensors", &RecordedRun::tensors, "A TensorRecord for each tensor, in order of appearance.")
         .def_ro("magnitudes", &RecordedRun::magnitudes, "The Histogram of all gradients.")
         .def_ro("scale_stated", &RecordedRun::scale_stated, "False if a file of gradients states no loss scale.")
+        .def_ro("recorded_scale", &RecordedRun::recorded_scale,
+                "The loss scale that the caller gave for gradients in files, or None: as they state it.")
         .def_ro("nonfinite", &RecordedRun::nonfinite, "A NonfiniteRecord, without steps if all are finite.")
         .def_ro("scales", &RecordedRun::scales, "The ScaleCurves of these gradients.")
         .def_ro("kinds", &RecordedRun::kinds,
