@@ -1,4 +1,4 @@
-#include <ampscope/formats/codec.h>
+#include <ampscope/formats/batch.h>
 #include <ampscope/sim/base/noise.h>
 #include <ampscope/sim/program/models/networks.h>
 
@@ -41,13 +41,13 @@ std::vector<float> initial_values(const Parameter& parameter, std::size_t number
                                   std::uint64_t seed) {
     constexpr std::uint32_t first_stream = 0x17170000; // different from the streams of ops and data
     const auto stream = first_stream + static_cast<std::uint32_t>(number);
-    std::vector<float> values(static_cast<std::size_t>(info.count()));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-        double x = parameter.init.value;
-        if (parameter.init.kind == Init::Kind::uniform) x *= 2 * uniform(seed, stream, i) - 1;
-        if (parameter.init.kind == Init::Kind::normal) x *= normal(seed, stream, i);
-        values[i] = quantize(info.format, x);
+    std::vector<double> exact(static_cast<std::size_t>(info.count()), parameter.init.value);
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+        if (parameter.init.kind == Init::Kind::uniform) exact[i] *= 2 * uniform(seed, stream, i) - 1;
+        if (parameter.init.kind == Init::Kind::normal) exact[i] *= normal(seed, stream, i);
     }
+    std::vector<float> values(exact.size());
+    quantize(info.format, exact, values);
     return values;
 }
 
