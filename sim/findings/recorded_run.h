@@ -109,7 +109,7 @@ struct RecordedRun {
     std::vector<TensorRecord> tensors;                 ///< in order of appearance
     MagnitudeHistogram magnitudes;                     ///< over all of these tensors and steps
     bool scale_stated = true;                          ///< false if a file of gradients states no loss scale
-    std::optional<double> recorded_scale;              ///< taken for its gradients' in place of what files state
+    std::optional<double> recorded_scale;              ///< loss scale that the caller gave for gradients in files
     NonfiniteRecord nonfinite;                         ///< without steps: there are none
     ScaleCurves scales;               ///< what loss scales do to them in usual_formats; compare() computes it
     std::vector<KindRecord> kinds;    ///< only if weights or activations were recorded; in the order of kind_groups

@@ -29,7 +29,7 @@ struct ReportOptions {
     StandardOptions standard;
     RecommendationOptions recommendation;
     ComparisonLimits limits;
-    std::optional<double> recorded_scale; ///< of gradients in files; none: as they state it
+    std::optional<double> recorded_scale; ///< loss scale of gradients in files; none: as they state it
     bool collectives = false;             ///< report on what adding up the paths' gradients costs, each step a replica
     std::size_t worst = 10;
     int threads = 0;
